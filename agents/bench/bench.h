@@ -31,6 +31,12 @@ struct BenchOptions {
   std::vector<double> rates;   // requests a second that arrive; empty: all sequences decode together
   bool disaggregated = false;  // with rates: prompts arrive with K and V computed elsewhere
   bool profile = false;        // time by kernel or operation, too
+
+  // Segments of the prompt.
+  int segment = 1024;   // tokens of each
+  double reused = 0.9;  // of the prompt's tokens
+  int boundary = 1;     // layer that rules look at
+  double share = 0.1;   // of the copied tokens that they choose
 };
 
 /// One measured case.
@@ -107,6 +113,8 @@ BenchReport run_gemm_bench(const BenchOptions& options);
 BenchReport run_cuda_gemm_bench(const BenchOptions& options);
 #endif
 BenchReport run_serve_bench(const BenchOptions& options);
+/// Prompts of which segments are copied, by the rules that say what is computed again.
+BenchReport run_segments_bench(const BenchOptions& options);
 
 /// Terabytes a second (read plus written) of a copy with all `threads` over buffers larger than the caches (1 GiB each): the
 /// best of several tries. Machines that are shared change their speed, so this belongs close to what is timed.

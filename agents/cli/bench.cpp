@@ -36,6 +36,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"patterns", "prompts and decode steps under static patterns, on a GPU", run_patterns_bench},
     {"gemm", "products with weights, and all between two layers' attention, beside memory and arithmetic", run_gemm_bench},
     {"serve", "tokens a second of the serving loop", run_serve_bench},
+    {"segments", "time to the first token where most of a prompt stood elsewhere before", run_segments_bench},
 };
 
 /// Files that must not be written over.
@@ -115,6 +116,32 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
       ->needs("--rate");
 }
 
+void add_segments_options(CLI::App& command, BenchOptions& options) {
+  CLI::Option* model = add_model(command, options.model);
+  CLI::Option* random =
+      command
+          .add_option("--random-weights", options.random_weights,
+                      fmt::format("A model of this shape with random weights: {}", fmt::join(known_geometries(), ", ")))
+          ->excludes(model)
+          ->option_text("NAME");
+  command.add_option("--layers", options.layers, "Layers of it; 0: all")->check(decimal_number(0, 1024))->needs(random);
+  command.add_option("--tokens", options.tokens, "Tokens of the prompt")
+      ->check(decimal_number(32, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--segment", options.segment, "Tokens of each segment")
+      ->check(decimal_number(16, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--reused", options.reused, "Share of the prompt that is segments")
+      ->check(finite_number(0.01, 0.999))
+      ->capture_default_str();
+  command.add_option("--boundary", options.boundary, "Layer that rules look at: all rows are computed below it")
+      ->check(decimal_number(0, 1024))
+      ->capture_default_str();
+  command.add_option("--share", options.share, "Share of the copied tokens that rules choose")
+      ->check(finite_number(0, 1))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -147,6 +174,7 @@ void add_bench(CLI::App& app) {
           ->check(decimal_number(1, 100));
     }
     if (benchmark.run == run_serve_bench) add_serve_options(*command, settings->options);
+    if (benchmark.run == run_segments_bench) add_segments_options(*command, settings->options);
     command->callback([settings, command, &benchmark] {
       BenchOptions& options = settings->options;
       if (!options.rates.empty() && options.profile) {

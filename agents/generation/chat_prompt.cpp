@@ -1,9 +1,12 @@
 #include "agents/generation/chat_prompt.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 #include "agents/generation/fixed_chat_format.h"
 #include "agents/http/http_problem.h"
@@ -103,6 +106,85 @@ std::string ChatPrompt::text(const std::vector<ChatMessage>& messages, const Cha
   } catch (const InputError& error) {
     throw HttpProblem(400, error.what()).with("param", "messages");
   }
+}
+
+namespace {
+
+/// Stands for a segment while a template is at work; nobody can have written it.
+std::string mark_of(const std::string& secret, size_t segment) { return fmt::format("SEGMENT{}N{}END", secret, segment); }
+
+std::string drawn_secret() {
+  constexpr size_t kBytes = 16;
+  std::array<unsigned char, kBytes> bytes;
+  randombytes_buf(bytes.data(), bytes.size());
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+/// The messages with marks in place of their segments, whose texts and names go to `segments`.
+std::vector<ChatMessage> with_marks(std::vector<ChatMessage> messages, const std::string& secret,
+                                    std::vector<std::pair<std::string, std::string>>& segments) {
+  for (ChatMessage& message : messages) {
+    std::string marked;
+    size_t done = 0;
+    for (const ChatSegment& segment : message.segments) {
+      marked += message.content.substr(done, segment.first - done) + mark_of(secret, segments.size());
+      segments.emplace_back(message.content.substr(segment.first, segment.size), segment.extra_key);
+      done = segment.first + segment.size;
+    }
+    message.content = marked + message.content.substr(done);
+  }
+  return messages;
+}
+
+void check_size(size_t bytes, size_t most) {
+  if (bytes <= most) return;
+  throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", bytes, most))
+      .with("param", "messages")
+      .with("code", "context_length_exceeded");
+}
+
+}  // namespace
+
+ChatPrompt::Encoded ChatPrompt::encode(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                                       size_t most_bytes) const {
+  const bool is_plain =
+      std::all_of(messages.begin(), messages.end(), [](const ChatMessage& each) { return each.segments.empty(); });
+  if (is_plain) {
+    const std::string text = this->text(messages, options);
+    check_size(text.size(), most_bytes);
+    return {encode(text), {}};
+  }
+  for (const ChatMessage& message : messages) check(message.content);
+  const std::string secret = drawn_secret();
+  std::vector<std::pair<std::string, std::string>> segments;
+  const std::string text = this->text(with_marks(messages, secret, segments), options);
+  Encoded encoded;
+  size_t bytes = text.size();
+  size_t done = 0;
+  const auto add = [&](const std::string& part, bool is_first) {
+    const std::vector<int32_t> tokens = is_first ? encode(part) : tokenizer_.encode_as_written(part);
+    encoded.tokens.insert(encoded.tokens.end(), tokens.begin(), tokens.end());
+  };
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const std::string mark = mark_of(secret, i);
+    const size_t at = text.find(mark, done);
+    if (at == std::string::npos || text.find(mark, at + mark.size()) != std::string::npos || text.find(mark) != at) {
+      throw HttpProblem(400, "the model's chat template does not write every segment once, in the order of the messages")
+          .with("param", "messages");
+    }
+    bytes += segments[i].first.size();
+    check_size(bytes, most_bytes);
+    add(text.substr(done, at - done), done == 0);
+    const auto first = static_cast<int>(encoded.tokens.size());
+    add(segments[i].first, false);
+    const auto end = static_cast<int>(encoded.tokens.size());
+    if (end > first) encoded.segments.push_back({first, end, segments[i].second});
+    done = at + mark.size();
+  }
+  add(text.substr(done), false);
+  return encoded;
 }
 
 std::vector<int32_t> ChatPrompt::encode(const std::string& text) const {

@@ -18,18 +18,20 @@ int tasks_of(const CompletionRequest& request) {
   return static_cast<int>(prompts) * request.n;
 }
 
-std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, const ChatPrompt& chat,
-                                                 const CompletionRequest& request, size_t most_bytes) {
+std::vector<ChatPrompt::Encoded> encode_prompts(const Tokenizer& tokenizer, const ChatPrompt& chat,
+                                                const CompletionRequest& request, size_t most_bytes) {
   const auto check = [&](const std::string& text) -> const std::string& {
     if (text.size() <= most_bytes) return text;
     throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
-        .with("param", request.kind == CompletionKind::kChat ? "messages" : "prompt")
+        .with("param", "prompt")
         .with("code", "context_length_exceeded");
   };
-  if (request.kind == CompletionKind::kChat) return {chat.encode(check(chat.text(request.messages, request.chat)))};
-  std::vector<std::vector<int32_t>> prompts = request.tokens;
+  if (request.kind == CompletionKind::kChat) return {chat.encode(request.messages, request.chat, most_bytes)};
+  std::vector<ChatPrompt::Encoded> prompts;
+  for (const std::vector<int32_t>& tokens : request.tokens) prompts.push_back({tokens, request.segments});
   for (const std::string& text : request.texts) {
-    prompts.push_back(request.add_special_tokens ? tokenizer.encode(check(text)) : tokenizer.encode_as_written(check(text)));
+    prompts.push_back(
+        {request.add_special_tokens ? tokenizer.encode(check(text)) : tokenizer.encode_as_written(check(text)), {}});
   }
   return prompts;
 }
@@ -86,14 +88,17 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
       prompt_alone_(request.max_tokens == 0),
       answers_(request.n) {
   engines_.check_room(tasks_of(request), caller);  // before any work
-  const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, chat, request, most_prompt_bytes);
+  const std::vector<ChatPrompt::Encoded> prompts = encode_prompts(tokenizer, chat, request, most_prompt_bytes);
   const uint64_t seed = request.seed ? *request.seed : random_seed();
   std::vector<GenerationTask> tasks;
-  for (const std::vector<int32_t>& prompt : prompts) {
-    usage_.prompt_tokens += static_cast<int>(prompt.size());
+  for (const ChatPrompt::Encoded& prompt : prompts) {
+    usage_.prompt_tokens += static_cast<int>(prompt.tokens.size());
     for (int answer = 0; answer < request.n; ++answer) {
-      tasks.push_back(task_for(request, prompt, static_cast<int>(tasks.size())));
+      tasks.push_back(task_for(request, prompt.tokens, static_cast<int>(tasks.size())));
       tasks.back().caller = caller;
+      tasks.back().request.segments = prompt.segments;
+      tasks.back().request.recomputation = request.recomputation;
+      tasks.back().request.tenant = caller;
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);
     }
   }
@@ -101,7 +106,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
   for (size_t i = 0; i < tasks.size(); ++i) {
     choices_.emplace_back(tokenizer, request.stop);
     const size_t prompt = i / static_cast<size_t>(request.n);
-    if (request.echo) echo(choices_.back(), prompts[prompt], request.texts.empty() ? nullptr : &request.texts[prompt]);
+    if (request.echo) echo(choices_.back(), prompts[prompt].tokens, request.texts.empty() ? nullptr : &request.texts[prompt]);
   }
   const std::vector<uint64_t> ids = engines_.submit(std::move(tasks));
   for (size_t i = 0; i < ids.size(); ++i) choices_[i].id = ids[i];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -59,19 +60,93 @@ void read_prompt(const JsonObject& body, CompletionRequest& request) {
   }
 }
 
-/// Text, or a list of parts that are text.
-std::string read_content(const JsonObject& message) {
+std::string read_extra_key(const JsonObject& segment) {
+  const std::string* key = segment.find_text("extra_key");
+  if (key == nullptr) return {};
+  if (key->size() > kLongestExtraKey)
+    segment.refuse("extra_key", fmt::format("it has {} bytes; at most {} are taken", key->size(), kLongestExtraKey));
+  return *key;
+}
+
+/// Text, or a list of parts that are text, or segments.
+void read_content(const JsonObject& message, ChatMessage& read) {
   const Json* content = message.find("content");
   if (content == nullptr) message.refuse("content", "a text is wanted");
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) message.refuse("content", "a text, or a list of parts of type \"text\", is wanted");
-  std::string text;
+  if (content->is_string()) {
+    read.content = content->get<std::string>();
+    return;
+  }
+  if (!content->is_array()) message.refuse("content", "a text, or a list of parts of type \"text\" or \"segment\", is wanted");
   for (const Json& item : *content) {
     const JsonObject part(item, message.where() + ", content");
-    if (part.text("type") != "text") part.refuse("type", "only \"text\" is taken here");
-    text += part.text("text");
+    const std::string& type = part.text("type");
+    if (type != "text" && type != "segment") part.refuse("type", "only \"text\" and \"segment\" are taken here");
+    const std::string& text = part.text("text");
+    if (type == "segment") {
+      if (text.empty()) part.refuse("text", "a segment has a text");
+      read.segments.push_back({read.content.size(), text.size(), read_extra_key(part)});
+    }
+    read.content += text;
   }
-  return text;
+}
+
+/// [{start, end, extra_key}] of a prompt that is ids.
+void read_segments(const JsonObject& body, CompletionRequest& request) {
+  if (!body.has("segments")) return;
+  constexpr size_t kMostSegments = 4096;
+  if (request.kind == CompletionKind::kChat)
+    refuse("segments",
+           "\"segments\" is for /v1/completions; parts of messages are {\"type\": \"segment\", \"extra_key\": .., \"text\": ..}");
+  if (request.tokens.size() != 1 || !request.texts.empty())
+    refuse("segments", "\"segments\" counts tokens: \"prompt\" must be one list of token ids");
+  const Json& list = body.array("segments");
+  if (list.size() > kMostSegments)
+    refuse("segments", fmt::format("\"segments\" has {} entries; {} are the most", list.size(), kMostSegments));
+  const auto tokens = static_cast<int64_t>(request.tokens.front().size());
+  int64_t before = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonObject segment(list[i], fmt::format("body, segments[{}]", i));
+    Segment read;
+    read.first = static_cast<int>(segment.integer("start", before, std::max<int64_t>(before, tokens - 1)));
+    read.end = static_cast<int>(segment.integer("end", read.first + 1, std::max<int64_t>(read.first + 1, tokens)));
+    if (read.end > tokens) segment.refuse("end", fmt::format("the prompt has {} tokens", tokens));
+    read.extra_key = read_extra_key(segment);
+    before = read.end;
+    request.segments.push_back(std::move(read));
+  }
+}
+
+/// What is computed again of segments: a rule's name, or {rule, boundary, share}.
+void read_recomputation(const JsonObject& body, CompletionRequest& request) {
+  const Json* given = body.find("recompute");
+  if (given == nullptr) return;
+  struct Named {
+    const char* name;
+    Recomputation rule;
+  };
+  using Rule = Recomputation::Rule;
+  static constexpr std::array kRules = {Named{"sparsex", {}},
+                                        Named{"sparsex_nohybrid", {.boundary = 0}},
+                                        Named{"cacheblend", {.rule = Rule::kKeys}},
+                                        Named{"epic", {.rule = Rule::kEdges}},
+                                        Named{"none", {.rule = Rule::kNone}},
+                                        Named{"all", {.rule = Rule::kAll}}};
+  const auto named = [&](const std::string& name) {
+    const auto rule = std::find_if(kRules.begin(), kRules.end(), [&](const Named& each) { return name == each.name; });
+    if (rule == kRules.end())
+      refuse("recompute", fmt::format("no rule is called {}: sparsex, sparsex_nohybrid, cacheblend, epic, none and all are known",
+                                      excerpt(name)));
+    return rule->rule;
+  };
+  if (given->is_string()) {
+    request.recomputation = named(given->get<std::string>());
+    return;
+  }
+  const JsonObject rule(*given, "body, recompute");
+  request.recomputation = named(rule.text("rule"));
+  if (const auto boundary = rule.find_integer("boundary", 0, kMostTokens))
+    request.recomputation.boundary = static_cast<int>(*boundary);
+  if (const auto share = rule.find_number("share", 0, 1)) request.recomputation.share = *share;
 }
 
 void read_messages(const JsonObject& body, CompletionRequest& request) {
@@ -89,7 +164,7 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
       message.refuse("role", "system, user and assistant are known here");
     }
     if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
-    read.content = read_content(message);
+    read_content(message, read);
     for (const char* name : {"name", "reasoning_content"}) {
       if (const std::string* text = message.find_text(name)) read.more[name] = *text;
     }
@@ -269,6 +344,8 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   read_log_probabilities(body, request);
   read_stop(body, request);
   read_stream(body, request);
+  field("segments", [&] { read_segments(body, request); });
+  field("recompute", [&] { read_recomputation(body, request); });
   request.ignore_eos = field("ignore_eos", [&] { return body.boolean("ignore_eos", false); });
   check_unsupported(body, kind);
   return request;

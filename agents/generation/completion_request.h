@@ -22,8 +22,10 @@ struct CompletionRequest {
   std::string flow;                          // empty: dense attention
   std::vector<std::string> texts;            // prompts as text...
   std::vector<std::vector<int32_t>> tokens;  // ...or as ids
-  std::vector<ChatMessage> messages;         // of a chat
-  ChatOptions chat;                          // how they become a prompt
+  std::vector<Segment> segments;             // of the one prompt that is ids
+  Recomputation recomputation;
+  std::vector<ChatMessage> messages;  // of a chat
+  ChatOptions chat;                   // how they become a prompt
   std::optional<int> max_tokens;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;

@@ -16,6 +16,7 @@ Json nullable(const char* type, const char* description) { return {{"type", {typ
 
 /// Fields that both kinds of completion take.
 Json common_properties() {
+  const Json rule = {{"type", "string"}, {"enum", {"sparsex", "sparsex_nohybrid", "cacheblend", "epic", "none", "all"}}};
   return {
       {"model", typed("string", "the name in /v1/models; may be left out")},
       {"flow", typed("string", "the flow that decodes, submission:12 for one that was handed in; dense attention without it")},
@@ -29,6 +30,19 @@ Json common_properties() {
       {"stop_token_ids", list_of({{"type", "integer"}})},
       {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
       {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
+      {"recompute",
+       {{"description",
+         "what is computed again of segments whose text stood elsewhere before: a rule, or one with the layer that it looks at "
+         "and "
+         "the share of the tokens that it chooses"},
+        {"oneOf",
+         {rule,
+          {{"type", "object"},
+           {"required", {"rule"}},
+           {"properties",
+            {{"rule", rule},
+             {"boundary", {{"type", "integer"}, {"minimum", 0}, {"default", 1}}},
+             {"share", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}, {"default", 0.15}}}}}}}}}},
       {"stream", {{"type", "boolean"}, {"default", false}}},
       {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
 }
@@ -37,6 +51,16 @@ Json text_body() {
   Json properties = common_properties();
   const Json ids = list_of({{"type", "integer"}});
   properties["prompt"] = {{"oneOf", {typed("string", "text"), ids, list_of({{"type", "string"}}), list_of(ids)}}};
+  properties["segments"] = {
+      {"description", "parts of a prompt of ids whose text may have stood elsewhere, in their order; they do not overlap"},
+      {"type", "array"},
+      {"items",
+       {{"type", "object"},
+        {"required", {"start", "end"}},
+        {"properties",
+         {{"start", {{"type", "integer"}, {"minimum", 0}}},
+          {"end", {{"type", "integer"}, {"minimum", 1}}},
+          {"extra_key", {{"type", "string"}, {"description", "a name: what goes by another is not found"}}}}}}}};
   properties["echo"] = {{"type", "boolean"}, {"default", false}, {"description", "the answer begins with the prompt"}};
   properties["add_special_tokens"] = {
       {"type", "boolean"}, {"default", true}, {"description", "texts get the tokens that the tokenizer puts around them"}};

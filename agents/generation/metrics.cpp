@@ -97,6 +97,12 @@ void GenerationMetrics::finished(const std::string& reason, const RequestTimes& 
   if (times.tokens > 1) per_output_token_.observe(times.decode / (times.tokens - 1));
 }
 
+void GenerationMetrics::reused(int copied_tokens, int recomputed_tokens) {
+  const std::lock_guard lock(mutex_);
+  copied_ += static_cast<uint64_t>(copied_tokens);
+  recomputed_ += static_cast<uint64_t>(recomputed_tokens);
+}
+
 void GenerationMetrics::abandoned() {
   const std::lock_guard lock(mutex_);
   ++finished_["abort"];
@@ -128,6 +134,11 @@ std::string GenerationMetrics::text() const {
   counter("num_preemptions_total", "Requests that gave up their pages for a while.", gauges_.preemptions);
   counter("prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.", prefix_queries_);
   counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", prefix_hits_);
+  // vLLM has no names for these.
+  write_value(text, "sluice:segment_copied_tokens_total", "Prompt tokens copied from where their text stood before.", "counter",
+              labels_, copied_);
+  write_value(text, "sluice:segment_recomputed_tokens_total", "Of those, the ones that were computed again.", "counter", labels_,
+              recomputed_);
   write_header(text, "vllm:request_success_total", "Requests that ended, by reason.", "counter");
   for (const auto& [reason, count] : finished_) {
     text += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_, reason, count);

@@ -118,7 +118,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),
-      runs_ahead(wanted.run_ahead.value_or(on.info().works_beside_host)) {
+      runs_ahead(wanted.run_ahead.value_or(on.info().works_beside_host)),
+      reuse_batch(std::vector<int>(static_cast<size_t>(std::max(fields.group(), 0)) + 1, cache.page())) {
+  reuse_batch.set_field_group(fields.group());
   choices.reserve(static_cast<size_t>(limits.max_logit_rows));
   sampled.reserve(static_cast<size_t>(limits.max_logit_rows));
   for (RunningPass& pass : passes) {
@@ -192,6 +194,7 @@ void Engine::State::check(const Request& request) const {
                      "make the pool larger, or shorten the prompt");
   }
   if (!flows.empty()) check_states(tokens, static_cast<int>(prompt));
+  check_segments(request);
   if (request.want_snapshot && !kv->keeps_all())
     throw InputError("a snapshot of K and V that layers with a window or a pattern have not kept");
   if (!request.snapshot) return;
@@ -199,6 +202,25 @@ void Engine::State::check(const Request& request) const {
   check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
+}
+
+void Engine::State::check_segments(const Request& request) {
+  int end = 0;
+  for (const Segment& segment : request.segments) {
+    if (segment.first < end || segment.end <= segment.first || segment.end > static_cast<int>(request.prompt.size())) {
+      throw InputError(fmt::format("a segment of tokens {} to {}, in a prompt of {} of which {} are in others before it",
+                                   segment.first, segment.end, request.prompt.size(), end),
+                       "segments have tokens, in the order of the prompt, and do not overlap");
+    }
+    if (segment.extra_key.size() > kLongestExtraKey)
+      throw InputError(fmt::format("an extra key of {} bytes; at most {} are taken", segment.extra_key.size(), kLongestExtraKey));
+    end = segment.end;
+  }
+  const Recomputation& rule = request.recomputation;
+  if (!(rule.share >= 0 && rule.share <= 1) || rule.boundary < 0 || rule.edge < 0)
+    throw InputError(
+        fmt::format("recomputation of a share of {}, from layer {} on, edges of {}", rule.share, rule.boundary, rule.edge),
+        "a share is between 0 and 1, and the numbers are not negative");
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
@@ -285,7 +307,9 @@ void Engine::cancel(uint64_t id) { state_->cancel(id); }
 
 int Engine::cached_tokens(uint64_t id) const {
   const auto job = state_->jobs.find(id);
-  return job == state_->jobs.end() ? 0 : job->second->result.cached_tokens;
+  if (job == state_->jobs.end()) return 0;
+  const RequestResult& result = job->second->result;
+  return result.cached_tokens + result.copied_tokens - result.recomputed_tokens;
 }
 
 bool Engine::step() { return state_->step(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/serving/segment_reuse.h"
 #include "host/transformer/model.h"
 #include "kernels/device.h"
 
@@ -51,6 +52,12 @@ struct Request {
   /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
   /// sent them, instead of being shared.
   bool copy_prefix = false;
+  /// Parts of the prompt, in their order, whose text may have stood elsewhere: K and V of their blocks that are known are copied,
+  /// and of them is computed again what `recomputation` says. They are found by the same tenant and extra key alone.
+  /// Where the prompt's logits or log-probabilities are wanted, K and V given, or masses of the prompt, all of it is computed.
+  std::vector<Segment> segments;
+  Recomputation recomputation;
+  std::string tenant;   // whose segments these are
   int priority = 0;     // higher first; equal: in order of arrival, but callers share what there is
   uint64_t caller = 0;  // whose it is
 };
@@ -88,8 +95,10 @@ struct RequestResult {
   TokenProbabilities probabilities;         // of `tokens`, if asked for
   TokenProbabilities prompt_probabilities;  // of the prompt but its first token, if asked for
   std::shared_ptr<const KvSnapshot> snapshot;
-  std::vector<double> mass;  // [layers] mean over steps and heads; 1 for dense layers
-  int cached_tokens = 0;     // prompt tokens found in the prefix cache
+  std::vector<double> mass;   // [layers] mean over steps and heads; 1 for dense layers
+  int cached_tokens = 0;      // prompt tokens found in the prefix cache
+  int copied_tokens = 0;      // of the others, those whose K and V were copied from where the text stood before
+  int recomputed_tokens = 0;  // of these, those that were computed again, from the boundary on
   int preemptions = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;  // from when the first decode step is begun, which a pass before it may hold up, to the last token
@@ -139,8 +148,9 @@ struct EngineStats {
   uint64_t decode_passes = 0;  // passes without prefill rows
   uint64_t prefill_tokens = 0;
   uint64_t preemptions = 0;
-  uint64_t prefix_hits = 0;  // tokens
-  int pages_free = 0;        // those kept only for their prefix included
+  uint64_t prefix_hits = 0;    // tokens
+  uint64_t copied_tokens = 0;  // whose K and V came from where their text stood before
+  int pages_free = 0;          // those kept only for their prefix included
   int pages_total = 0;
   const void* pool = nullptr;  // that these pages are of: the same for engines that share it
   int64_t most_tokens = 0;     // of a request, if nobody else has pages
@@ -171,7 +181,8 @@ class Engine {
   /// A request whose logits are not finite ends alone (FinishReason::kNotFinite). After an exception the engine can only be
   /// destroyed.
   bool step();
-  /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
+  /// Prompt tokens of a request that were not computed: found in the prefix cache, or copied and not computed again. From when
+  /// that is known until it ends; else 0.
   int cached_tokens(uint64_t id) const;
   /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.
   void settle();

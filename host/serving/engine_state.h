@@ -17,6 +17,21 @@
 
 namespace sluice {
 
+/// What is left to do for a prompt of which some is copied.
+struct ReuseWork {
+  CopiedTokens tokens;
+  std::vector<int32_t> own;        // tokens.rows_of_their_own()
+  bool looks = false;              // all rows are on their way to the boundary
+  int boundary = 0;                // layer
+  int next = 0;                    // token that `looks` has come to, or place in `rows`
+  std::vector<int32_t> rows;       // that are computed from the boundary on, or in all layers
+  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before the boundary; null: nobody looks
+  std::vector<float> scores;       // by token, of what the rule goes by
+  std::vector<float> keys;         // of the boundary, as they were copied: [tokens, kv_heads, dim]; empty: nobody asks
+
+  bool is_done() const { return !looks && next == static_cast<int>(rows.size()); }
+};
+
 /// A request on its way through the engine.
 struct EngineJob : Sequence {
   using Clock = std::chrono::steady_clock;
@@ -24,6 +39,7 @@ struct EngineJob : Sequence {
   Request request;  // its prompt has moved to `tokens`
   RequestResult result;
   std::unique_ptr<RequestState> flow_state;
+  std::unique_ptr<ReuseWork> reuse;  // as long as `filling`
   bool admitted = false;
   bool decoded = false;    // its first decode step has begun
   bool cancelled = false;  // during a pass; takes effect after it
@@ -96,10 +112,13 @@ struct Engine::State {
   bool stepping = false;
   bool any_cancelled = false;
   EngineStats stats;
+  BatchBuilder reuse_batch;         // of a chunk of a prompt that is partly copied
+  std::vector<int32_t> reuse_rows;  // the same
 
  private:
   void check(const Request& request) const;
   void check_states(int64_t tokens, int prompt) const;
+  static void check_segments(const Request& request);
   bool is_sparse(int layer) const { return flows.of(layer) != nullptr; }
   /// Pages that the states of each flow are for, of a request of so many tokens whose prompt has `prompt`.
   std::vector<int> state_pages(int tokens, int prompt) const;
@@ -116,6 +135,29 @@ struct Engine::State {
   /// Computes the fields of the first `given` tokens, whose K and V have come from elsewhere.
   void refresh_given(const EngineJob& job, int given);
   void before_decode(const ScheduledPass& pass) const;
+
+  // Segments (engine_reuse.cpp).
+
+  bool takes_segments(const EngineJob& job) const;
+  /// Copies what is known of a job's segments; the rest of its prompt is then computed by `advance_reuse`.
+  void begin_reuse(EngineJob& job);
+  /// Whether the pages of a view still hold what they did.
+  bool is_there(const SegmentIndex::View& view) const;
+  /// [tokens, kv_heads, dim] of the prompt but its last token, which all have a slot.
+  std::vector<float> keys_of(const EngineJob& job, int layer) const;
+  /// Does a chunk for whoever is the first in rank of those that are filled; false: nobody is.
+  bool advance_reuse();
+  bool is_filling() const;
+  PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
+  Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
+  /// A chunk on its way to the boundary.
+  void look(const EngineJob& job, ReuseWork& work);
+  void choose_rows(const EngineJob& job, ReuseWork& work) const;
+  /// A chunk of the chosen rows.
+  void compute_rows(const EngineJob& job, ReuseWork& work);
+  void end_reuse(EngineJob& job);
+  /// What is known of the prompt's segments others may find from now on.
+  void offer_segments(const EngineJob& job) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();
   /// Begins the next pass; false if there is nothing to do.

@@ -47,7 +47,8 @@ int prompt_rows(const ScheduledPass::Entry& entry) {
 }  // namespace
 
 bool Engine::State::step() {
-  if (running_passes == 0 && !launch()) return false;
+  const bool has_filled = advance_reuse();
+  if (running_passes == 0 && !launch()) return has_filled || is_filling();
   if (can_run_ahead()) {
     scheduler.expect();
     launch();
@@ -72,7 +73,7 @@ bool Engine::State::launch() {
   if (planned->empty() && scheduler.preemptions() > preemptions) planned = &plan();
   const ScheduledPass& pass = *planned;
   if (pass.empty()) {
-    if (!jobs.empty() && !scheduler.waits_for_others()) {
+    if (!jobs.empty() && !scheduler.waits_for_others() && !is_filling()) {
       throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
     }
     return false;
@@ -171,6 +172,7 @@ void Engine::State::begin(EngineJob& job) {
   refresh_stale(job);
   scheduler.filled(job);
   if (job.request.snapshot) import_snapshot(job);
+  begin_reuse(job);
 }
 
 void Engine::State::refresh_stale(EngineJob& job) {
@@ -246,6 +248,7 @@ void Engine::State::before_decode(const ScheduledPass& pass) const {
     auto& job = static_cast<EngineJob&>(*entry.sequence);
     if (!entry.decoding || job.decoded) continue;
     job.decoded = true;
+    offer_segments(job);
     if (job.request.want_snapshot) {
       const auto stored = static_cast<size_t>(job.stored_tokens());
       job.result.snapshot =
@@ -398,6 +401,7 @@ void Engine::State::finish(EngineJob& job, FinishReason reason) {
   result.logits.resize(job.request.want_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
   for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
   if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
+  if (job.decoded && reason != FinishReason::kNotFinite) offer_segments(job);  // more of its pages are known by now
   scheduler.remove(job);
   for (RunningPass& pass : passes) {
     for (RunningPass::Entry& entry : pass.entries) {

@@ -245,7 +245,13 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, 
       views_(std::move(views)),
       pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = kept, .lives = lives_of_prompts(views_)}),
       keeps_all_(std::all_of(kept.begin(), kept.end(), [](int window) { return window == 0; }) &&
-                 std::none_of(views_.begin(), views_.end(), [](const GroupView& view) { return view.budget != nullptr; })) {}
+                 std::none_of(views_.begin(), views_.end(), [](const GroupView& view) { return view.budget != nullptr; })) {
+  // Copies are of one group, in which a token's slot is its position.
+  constexpr size_t kViews = 4;  // of a page, at most
+  const bool sees_all = views_.size() == 1 && views_.front().sees_all() && !views_.front().has_slots() && keeps_all();
+  if (prefixes && sees_all && device.info().reuses_segments)
+    segments_ = std::make_unique<SegmentIndex>(pages_.page(), kViews * static_cast<size_t>(pages_.pages()));
+}
 
 bool KvCache::takes_fields() const {
   const PoolMap& map = pool_->map();

@@ -6,6 +6,7 @@
 #include "host/serving/engine.h"
 #include "host/serving/group_view.h"
 #include "host/serving/page_cache.h"
+#include "host/serving/segment_index.h"
 #include "kernels/device.h"
 
 namespace sluice {
@@ -37,6 +38,8 @@ class KvCache {
   bool keeps_all() const { return keeps_all_ && !has_slots(views_) && !has_lives(views_); }
   /// Whether K and V of tokens can be given to every group, which then keeps what it will read of them.
   bool takes_snapshots() const { return keeps_all_; }
+  /// Where text that requests marked can be found; null: here it cannot, since tokens leave, or the device does not reuse it.
+  SegmentIndex* segments() const { return segments_.get(); }
 
  private:
   const Device& device_;
@@ -44,6 +47,7 @@ class KvCache {
   std::unique_ptr<Pool> pool_;
   std::vector<GroupView> views_;
   PageCache pages_;
+  std::unique_ptr<SegmentIndex> segments_;
   bool keeps_all_;  // but for what patterns leave out
 };
 

@@ -24,6 +24,8 @@ class PrefixIndex {
   void insert(int32_t parent, std::span<const int32_t> tokens, int32_t page);
   /// Forgets a page. Those after it are not found any more, even if it comes back.
   void erase(int32_t page);
+  /// Of what the page holds, never given again; 0: it is not in the index.
+  uint64_t serial(int32_t page) const { return nodes_[static_cast<size_t>(page)].serial; }
   bool contains(int32_t page) const { return nodes_[static_cast<size_t>(page)].serial != 0; }
   size_t bytes() const { return nodes_.capacity() * sizeof(Node) + (tokens_.capacity() + buckets_.capacity()) * sizeof(int32_t); }
 

@@ -167,6 +167,8 @@ void Scheduler::preempt(Sequence& sequence) {
   release_pages(sequence);
   sequence.computed = 0;
   sequence.published = 0;
+  sequence.filling = false;
+  sequence.exact = INT32_MAX;
   ++sequence.preemptions;
   ++preemptions_;
   insert_by_rank(waiting_, sequence);
@@ -308,7 +310,7 @@ const ScheduledPass& Scheduler::plan() {
 
   grow();
   for (Sequence* sequence : running_) {
-    if (decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
+    if (!sequence->filling && decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
   }
   append_prompts();
   ++planned_;
@@ -453,7 +455,7 @@ void Scheduler::publish(Sequence& sequence) {
   if (sequence.own_pages || has_slots()) return;
   const int page = cache_.page();
   const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
-  const int limit = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
+  const int limit = std::min(options_.decode_differs ? std::min(known, sequence.prompt - 1) : known, sequence.exact);
   while ((sequence.published + 1) * page <= limit) {
     const auto index = static_cast<size_t>(sequence.published);
     std::vector<int32_t>& pages = sequence.kept.front().pages;

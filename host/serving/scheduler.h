@@ -39,7 +39,11 @@ struct Sequence {
   int most_tokens = 0;          // that the cache will ever hold
   bool prompt_logits = false;   // every row's logits are wanted, so nothing may be skipped
   int given_tokens = 0;         // whose K and V come from elsewhere, unless the prefix cache knows all of their full pages
-  bool own_pages = false;       // shares none: what the prefix cache knows is copied, and what it computes is not offered
+  /// Something fills pages of it beside what is planned: it is not.
+  bool filling = false;
+  /// Tokens, the first, whose K and V are what computing them gives: no page beyond is offered to others.
+  int exact = INT32_MAX;
+  bool own_pages = false;  // shares none: what the prefix cache knows is copied, and what it computes is not offered
   uint64_t seed = 0;
   RequestState* state = nullptr;  // may be null
 
@@ -295,7 +299,9 @@ class Scheduler {
   /// Those of a caller, until the pass has `end` rows.
   void append_prompts_of(uint64_t caller, int end, bool small);
   /// Rows of its prompt that are still to be computed before it decodes.
-  int prompt_rows(const Sequence& sequence) const { return decodes(sequence) ? 0 : shareable(sequence) - sequence.computed; }
+  int prompt_rows(const Sequence& sequence) const {
+    return sequence.filling || decodes(sequence) ? 0 : shareable(sequence) - sequence.computed;
+  }
   void publish(Sequence& sequence);
   /// Whether all that the sequence will ever hold has been computed.
   static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }

@@ -78,6 +78,23 @@ class Model {
   /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace, or
   /// where they were to be (with `best`).
   virtual Matrix forward(Device& device, Workspace& workspace, const ForwardPass& pass) const = 0;
+
+  /// Some layers of one pass: of rows that have come as far as the first of them.
+  struct LayerPass {
+    int first = 0;  // layers [first, end)
+    int end = 0;
+    std::span<const int32_t> tokens;  // [rows] that are embedded; only where `from` has no rows
+    Matrix from;                      // float32 [.., hidden]: the residual stream before layer `first`, of more rows than these
+    std::span<const int32_t> from_rows;  // [rows] of it
+    Matrix
+        to;  // float32 [rows, hidden]: gets the residual stream before layer `end`, which there must be; no rows: it is not kept
+    std::span<const CompiledFlow* const> flows;  // as ForwardPass has them
+    /// If not null: layer `end`, which there must be, appends K and V of the rows, and this is called with their queries, after
+    /// QK-norm and RoPE: [rows, query_heads * head_dim].
+    std::function<void(Matrix queries)> on_queries;
+  };
+  /// Runs them between the device's begin_pass and end_pass.
+  virtual void run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const = 0;
 };
 
 /// Loads a Hugging Face directory (config.json, *.safetensors with or without an index) or a GGUF file. Throws InputError.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
+#include <vector>
 
 #include "host/transformer/model.h"
 #include "host/transformer/weights.h"
@@ -143,6 +145,43 @@ class Transformer final : public Model {
     return space.logits.slice_rows(0, logit_rows);
   }
 
+  void run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const override {
+    auto& space = dynamic_cast<TransformerWorkspace&>(workspace);
+    const bool begins = pass.from.rows == 0;
+    const size_t rows = begins ? pass.tokens.size() : pass.from_rows.size();
+    if (rows > static_cast<size_t>(space.rows) || pass.first < 0 || pass.end < pass.first || pass.end > config_.layers)
+      throw InternalError(fmt::format("{} rows in layers {} to {}", rows, pass.first, pass.end));
+    const Activations activations = space.first_rows(static_cast<int64_t>(rows));
+    const Matrix residual = activations[Activation::kResidual];
+    if (begins) {
+      device.embed(*embedding_, pass.tokens, nullptr, residual);
+    } else {
+      device.gather_rows(pass.from, pass.from_rows, residual);
+    }
+    const auto norm_of = [&](int layer) { return layers_[static_cast<size_t>(layer)].attention_norm.get(); };
+    LayerProgram parts;
+    if (pass.first < config_.layers) parts.push_back(NormPart{norm_of(pass.first), config_.rms_epsilon});
+    for (int layer = pass.first; layer < pass.end; ++layer) {
+      const auto own = parts_of_layer(layer);
+      // The residual stream that came in is whole.
+      parts.insert(parts.end(), own.begin() + (layer == pass.first ? 1 : 0), own.end());
+    }
+    if (pass.end > pass.first && pass.end < config_.layers) parts.push_back(parts_of_layer(pass.end).front());
+    ForwardPass forward;
+    forward.flows = pass.flows;
+    run_parts(device, forward, parts, activations);
+    if (pass.to.rows > 0) {
+      std::vector<int32_t> all(rows);
+      std::iota(all.begin(), all.end(), 0);
+      device.gather_rows(residual, all, pass.to);
+    }
+    if (!pass.on_queries) return;
+    const auto next = parts_of_layer(pass.end);
+    device.run(next.subspan(1, 1), activations);
+    append(device, forward, std::get<AttentionPart>(next[2]), activations[Activation::kQkv]);
+    pass.on_queries(queries_of(activations));
+  }
+
  private:
   void run(Device& device, TransformerWorkspace& space, const ForwardPass& pass) const {
     const auto rows = static_cast<int64_t>(pass.tokens.size());
@@ -150,16 +189,7 @@ class Transformer final : public Model {
     const Activations activations = space.first_rows(rows);
     device.embed(*embedding_, pass.tokens, pass.picks, activations[Activation::kResidual]);
     make_room(device, pass);
-    for (std::span<const LayerPart> parts = program_; !parts.empty();) {
-      const std::span<const LayerPart> joined = parts_before_attention(parts);
-      if (joined.empty()) {
-        attend(device, pass, std::get<AttentionPart>(parts.front()), activations);
-        parts = parts.subspan(1);
-      } else {
-        device.run(joined, activations);
-        parts = parts.subspan(joined.size());
-      }
-    }
+    run_parts(device, pass, program_, activations);
     if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
     const Matrix normed = activations[Activation::kNormed];
     device.add_rms_norm(activations[Activation::kResidual], activations[Activation::kDelta], *final_norm_, config_.rms_epsilon,
@@ -178,6 +208,30 @@ class Transformer final : public Model {
     }
   }
 
+  void run_parts(Device& device, const ForwardPass& pass, std::span<const LayerPart> parts,
+                 const Activations& activations) const {
+    while (!parts.empty()) {
+      const std::span<const LayerPart> joined = parts_before_attention(parts);
+      if (joined.empty()) {
+        attend(device, pass, std::get<AttentionPart>(parts.front()), activations);
+        parts = parts.subspan(1);
+      } else {
+        device.run(joined, activations);
+        parts = parts.subspan(joined.size());
+      }
+    }
+  }
+
+  /// Those of the program that begin with the norm before a layer's attention.
+  std::span<const LayerPart> parts_of_layer(int layer) const {
+    const size_t each = program_.size() / layers_.size();
+    return std::span(program_).subspan(static_cast<size_t>(layer) * each, each);
+  }
+
+  Matrix queries_of(const Activations& activations) const {
+    return activations[Activation::kQkv].slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
+  }
+
   /// For the new tokens, where others leave.
   static void make_room(Device& device, const ForwardPass& pass) {
     std::vector<const CompiledFlow*> done;
@@ -188,16 +242,24 @@ class Transformer final : public Model {
     }
   }
 
+  static const CompiledFlow* flow_of(const ForwardPass& pass, int layer) {
+    return pass.flows.empty() ? nullptr : pass.flows[static_cast<size_t>(layer)];
+  }
+
+  /// The new tokens of a layer.
+  void append(Device& device, const ForwardPass& pass, const AttentionPart& part, Matrix qkv) const {
+    device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
+    if (const CompiledFlow* const flow = flow_of(pass, part.layer)) device.refresh_fields(part.layer, *flow);
+  }
+
   /// Attention of a layer, whose new tokens are appended to the cache.
   void attend(Device& device, const ForwardPass& pass, const AttentionPart& part, const Activations& activations) const {
-    const Matrix qkv = activations[Activation::kQkv];
-    const CompiledFlow* const flow = pass.flows.empty() ? nullptr : pass.flows[static_cast<size_t>(part.layer)];
-    device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
-    const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
+    append(device, pass, part, activations[Activation::kQkv]);
+    const Matrix queries = queries_of(activations);
+    const CompiledFlow* const flow = flow_of(pass, part.layer);
     if (pass.queries != nullptr) {
       read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{part.layer} * queries.columns);
     }
-    if (flow != nullptr) device.refresh_fields(part.layer, *flow);
     Device::Attention call;
     call.layer = part.layer;
     call.query_heads = config_.query_heads;

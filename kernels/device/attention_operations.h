@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/device/compiled_flow.h"
 #include "kernels/device/matrix.h"
@@ -45,6 +46,17 @@ class AttentionOperations : public virtual ObservedOperations {
   /// q, out: [rows, query_heads * head_dim]. A row sees the tokens up to itself that the group of
   /// its layer keeps, those of its mask where the batch has one.
   virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
+
+  struct RowMasses {
+    int layer = 0;
+    int query_heads = 0;
+    float scale = 1;
+    std::span<const int32_t> rows;  // of the pass, ascending
+  };
+  /// Adds to masses [tokens] (host memory) what some rows of a pass with one sequence, which sees all, give each token up to
+  /// themselves, all heads together (SparseX, equation 2). q as for `attention`. May allocate. Throws InternalError where the
+  /// device has no way to (DeviceInfo::reuses_segments).
+  virtual void add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses);
 };
 
 }  // namespace sluice

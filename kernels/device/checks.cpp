@@ -135,6 +135,18 @@ void require_moves(const Pool& pool, int group, std::span<const TokenMove> moves
   }
 }
 
+void require_runs(const Pool& pool, int group, std::span<const ShiftedRun> runs) {
+  const int page = pool.layout(group).page;
+  for (const ShiftedRun& run : runs) {
+    require_pages(pool, group, std::array{run.from_page, run.to_page});
+    for (const int32_t token : {run.from_token, run.to_token}) {
+      if (token < 0 || run.tokens < 1 || run.tokens > page - token)
+        throw InternalError(fmt::format("{} tokens from {} on, of a page of {}", run.tokens, token, page));
+    }
+    if (run.from_position < 0 || run.to_position < 0) throw InternalError("a run of tokens before the beginning of a text");
+  }
+}
+
 void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens) {
   const int page = pool.layout(group).page;
   if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {

@@ -103,6 +103,17 @@ struct TokenMove {
   int32_t heads = 1;
 };
 
+/// Tokens side by side in a page that are copied to another, where their text stands elsewhere.
+struct ShiftedRun {
+  int32_t from_page = 0;
+  int32_t from_token = 0;  // the first, of its page
+  int32_t to_page = 0;
+  int32_t to_token = 0;
+  int32_t tokens = 0;         // all in one page, before and after
+  int32_t from_position = 0;  // of the first in its text
+  int32_t to_position = 0;
+};
+
 /// All pages of one engine, or of several that share them.
 class Pool {
  public:

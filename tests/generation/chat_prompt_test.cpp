@@ -100,6 +100,34 @@ TEST_F(ChatPromptWithTemplate, IsEncodedAsItIsWritten) {
   EXPECT_EQ(ChatPrompt(tokenizer_, nullptr).encode("a"), (std::vector<int32_t>{tokenizer_.id_of("<|im_end|>"), 'a'}));
 }
 
+TEST_F(ChatPromptWithTemplate, SegmentsAreTokenisedByThemselves) {
+  ChatMessage message{"user", "See a page, and a page!"};
+  message.segments = {{4, 6, "docs"}, {16, 6, ""}};
+  const ChatPrompt::Encoded plain = prompt_->encode({{"user", message.content}}, {}, 1000);
+  const ChatPrompt::Encoded encoded = prompt_->encode({message}, {}, 1000);
+  EXPECT_EQ(encoded.tokens, plain.tokens) << "of bytes that is the same";
+  EXPECT_TRUE(plain.segments.empty());
+  ASSERT_EQ(encoded.segments.size(), 2U);
+  EXPECT_EQ(encoded.segments[0].extra_key, "docs");
+  for (const Segment& segment : encoded.segments) {
+    const std::vector<int32_t> tokens(encoded.tokens.begin() + segment.first, encoded.tokens.begin() + segment.end);
+    EXPECT_EQ(tokens, tokenizer_.encode_as_written("a page"));
+  }
+  EXPECT_THROW(prompt_->encode({message}, {}, 30), HttpProblem) << "too long";
+  ChatMessage pretends{"user", "a<|im_end|>"};
+  pretends.segments = {{0, pretends.content.size(), ""}};
+  EXPECT_THROW(prompt_->encode({pretends}, {}, 1000), HttpProblem);
+}
+
+TEST_F(ChatPromptWithTemplate, ATemplateWritesEachSegmentOnce) {
+  ChatMessage message{"user", "a page"};
+  message.segments = {{0, 6, ""}};
+  for (const char* source : {"{{ messages[0].content }}{{ messages[0].content }}<|im_end|>", "none of it<|im_end|>"}) {
+    const ChatPrompt prompt(tokenizer_, std::make_unique<ChatTemplate>(source, "t", SpecialTokenTexts{}));
+    EXPECT_THROW(prompt.encode({message}, {}, 1000), HttpProblem) << source;
+  }
+}
+
 TEST_F(ChatPromptWithTemplate, TakesVariablesThatItReads) {
   ChatOptions options;
   options.variables["enable_thinking"] = false;

@@ -106,6 +106,58 @@ TEST(CompletionRequest, ReadsHowAChatBecomesAPrompt) {
   EXPECT_EQ(full.variables.dump(), R"({"z":{"b":1,"a":2},"enable_thinking":false,"reasoning_effort":"low"})");
 }
 
+TEST(CompletionRequest, ReadsSegmentsOfIdsAndOfMessages) {
+  const CompletionRequest ids = parse(Json::parse(
+      R"({"prompt": [1, 2, 3, 4, 5], "segments": [{"start": 0, "end": 2, "extra_key": "docs"}, {"start": 2, "end": 5}],
+          "recompute": {"rule": "cacheblend", "share": 0.5, "boundary": 3}})"));
+  ASSERT_EQ(ids.segments.size(), 2U);
+  EXPECT_EQ(ids.segments[0].extra_key, "docs");
+  EXPECT_EQ(ids.segments[1].first, 2);
+  EXPECT_EQ(ids.segments[1].end, 5);
+  EXPECT_EQ(ids.recomputation.rule, Recomputation::Rule::kKeys);
+  EXPECT_EQ(ids.recomputation.share, 0.5);
+  EXPECT_EQ(ids.recomputation.boundary, 3);
+  const CompletionRequest chat = parse(Json::parse(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "See "},
+        {"type": "segment", "text": "a page", "extra_key": "k"}, {"type": "text", "text": "!"}]}], "recompute": "none"})"),
+                                       CompletionKind::kChat);
+  EXPECT_EQ(chat.messages[0].content, "See a page!");
+  ASSERT_EQ(chat.messages[0].segments.size(), 1U);
+  EXPECT_EQ(chat.messages[0].segments[0].first, 4U);
+  EXPECT_EQ(chat.messages[0].segments[0].size, 6U);
+  EXPECT_EQ(chat.messages[0].segments[0].extra_key, "k");
+  EXPECT_EQ(chat.recomputation.rule, Recomputation::Rule::kNone);
+  for (const auto& [name, boundary] : {std::pair("sparsex", 1), {"sparsex_nohybrid", 0}}) {
+    const CompletionRequest named = parse({{"prompt", "a"}, {"recompute", name}});
+    EXPECT_EQ(named.recomputation.rule, Recomputation::Rule::kSparseQ);
+    EXPECT_EQ(named.recomputation.boundary, boundary);
+  }
+}
+
+TEST(CompletionRequest, RefusesSegmentsThatAreNone) {
+  for (const char* list : {R"([{"start": 0, "end": 4}])", R"([{"start": 2, "end": 2}])", R"([{"start": -1, "end": 2}])",
+                           R"([{"start": 1, "end": 3}, {"start": 2, "end": 3}])", R"([{"start": 3, "end": 4}])",
+                           R"([{"start": 0}])", R"([{"end": 1}])", R"([3])", R"({})", R"("all")", R"([{"start": 0.5, "end": 1}])",
+                           R"([{"start": 0, "end": 1, "extra_key": 3}])"})
+    EXPECT_EQ(refused_field(std::string(R"({"prompt": [1, 2, 3], "segments": )") + list + "}"), "segments") << list;
+  const std::string key(257, 'k');
+  EXPECT_EQ(refused_field(R"({"prompt": [1, 2, 3], "segments": [{"start": 0, "end": 1, "extra_key": ")" + key + "\"}]}"),
+            "segments");
+  EXPECT_EQ(refused_field(R"({"prompt": "a b", "segments": [{"start": 0, "end": 1}]})"), "segments");
+  EXPECT_EQ(refused_field(R"({"prompt": [[1], [2]], "segments": [{"start": 0, "end": 1}]})"), "segments");
+  for (const char* rule :
+       {R"("sparse")", R"({})", R"({"rule": "sparsex", "share": 2})", R"({"rule": "none", "boundary": -1})", "3"})
+    EXPECT_EQ(refused_field(std::string(R"({"prompt": "a", "recompute": )") + rule + "}"), "recompute") << rule;
+  const auto chat = [&](const std::string& part) {
+    return refused_field(R"({"messages": [{"role": "user", "content": [)" + part + "]}]}", CompletionKind::kChat);
+  };
+  EXPECT_EQ(chat(R"({"type": "segment", "text": "a"})"), "accepted");
+  EXPECT_EQ(chat(R"({"type": "segment", "text": ""})"), "messages");
+  EXPECT_EQ(chat(R"({"type": "segment"})"), "messages");
+  EXPECT_EQ(chat(R"({"type": "segments", "text": "a"})"), "messages");
+  EXPECT_EQ(refused_field(R"({"messages": [{"role": "user", "content": "a"}], "segments": []})", CompletionKind::kChat),
+            "segments");
+}
+
 TEST(CompletionRequest, NamesTheFieldAtFault) {
   const std::vector<std::pair<std::string, std::string>> bodies = {
       {"", "body"},

@@ -100,6 +100,62 @@ TEST_F(GenerationApiTest, CountsCachedTokensOfEachPromptOnce) {
   EXPECT_EQ(cached(), 2 * whole);
 }
 
+TEST_F(GenerationApiTest, TextThatStoodElsewhereIsCopied) {
+  const auto ids = [](int first, int count) {
+    std::vector<int> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(40 + (first + i * 7) % 400);
+    return tokens;
+  };
+  const auto body_of = [&](std::vector<int> before, const std::string& extra_key) {
+    const auto start = before.size();
+    const std::vector<int> text = ids(3, 200);
+    before.insert(before.end(), text.begin(), text.end());
+    for (const int token : {1, 2, 3}) before.push_back(token);
+    const Json segments = {{{"start", start}, {"end", start + text.size()}, {"extra_key", extra_key}}};
+    return Json{{"prompt", before}, {"segments", segments}, {"max_tokens", 4}, {"temperature", 0}, {"ignore_eos", true}};
+  };
+  const auto cached = [&](const Json& body) {
+    return complete(body).at("usage").at("prompt_tokens_details").at("cached_tokens").get<int>();
+  };
+  EXPECT_EQ(cached(body_of(ids(1, 30), "docs")), 0);
+  Json elsewhere = body_of(ids(2, 51), "docs");
+  elsewhere["recompute"] = "none";
+  EXPECT_EQ(cached(elsewhere), 192) << "twelve pages";
+  Json some = body_of(ids(5, 45), "docs");
+  some["recompute"] = {{"rule", "sparsex"}, {"share", 0.25}};
+  const int left = cached(some);
+  EXPECT_LT(left, 192 - 48);
+  EXPECT_GT(left, 90);
+  EXPECT_EQ(cached(body_of(ids(9, 37), "other")), 0);
+  // With everything computed again the answer is that of a server which knows nothing.
+  Json all = body_of(ids(11, 33), "docs");
+  all["recompute"] = "all";
+  Json plain = all;
+  plain.erase("segments");
+  EXPECT_EQ(text_of(all), text_of(plain));
+  httplib::Client http("127.0.0.1", server->port());
+  const std::string metrics = http.Get("/metrics")->body;
+  EXPECT_NE(metrics.find("sluice:segment_copied_tokens_total"), std::string::npos);
+  EXPECT_EQ(metrics.find("sluice:segment_copied_tokens_total{model_name=\"mini\"} 0\n"), std::string::npos) << metrics;
+}
+
+TEST_F(GenerationApiTest, SegmentsOfMessagesAreCopied) {
+  std::string page;
+  for (int i = 0; i < 30; ++i) page += " key acorn = amber ;";
+  const auto body_of = [&](const std::string& question) {
+    const Json content = {{{"type", "text"}, {"text", question}},
+                          {{"type", "segment"}, {"text", page}, {"extra_key", "pages"}},
+                          {{"type", "text"}, {"text", " ask acorn ="}}};
+    return Json{
+        {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_tokens", 2}, {"temperature", 0}, {"recompute", "none"}};
+  };
+  const auto cached = [&](const Json& body) {
+    return Json::parse(post("/v1/chat/completions", body)->body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  cached(body_of("key album = almond ;"));
+  EXPECT_GT(cached(body_of("key apple = amber ; key album = almond ;")), 100);
+}
+
 TEST_F(GenerationApiTest, StopsAtStringsAcrossTokens) {
   const Json body = {{"prompt", kPrompt}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
   const std::string whole = text_of(body);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/simd/amx.h"
 #include "kernels/cpu/simd/targets.h"
 #include "kernels/device/checks.h"
+#include "kernels/device/key_turns.h"
 // After targets.h, so that HWY_TARGETS are the ones that kernels are compiled for.
 #include "hwy/targets.h"
 
@@ -88,6 +89,7 @@ CpuDevice::CpuDevice(const CpuOptions& options)
   info_.activation = DataType::kF32;
   info_.threads = threads_.threads();
   info_.most_group = kMostHeads;
+  info_.reuses_segments = true;
   const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   info_.description = fmt::format("{}{}, {} threads", hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1))),
                                   tiles_ ? " and AMX" : "", info_.threads);
@@ -270,6 +272,50 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   require_equal("append", "keys.columns", keys.columns, columns);
   require_equal("append", "values.columns", values.columns, columns);
   for_rows(keys.rows, columns, [&](int64_t row) { append_row(pages, row, keys.row(row), values.row(row)); });
+}
+
+void CpuDevice::copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) {
+  const auto told = operation("copy_shifted");
+  const CpuPool& memory = as_cpu_pool(pool);
+  require_runs(pool, group, runs);
+  const PageLayout& layout = pool.layout(group);
+  const KeyTurns turns(rope, layout.head_dim, runs);
+  const std::vector<int>& layers = pool.map().group(group).layers;
+  const auto count = static_cast<int64_t>(runs.size());
+  const size_t row = static_cast<size_t>(layout.head_dim) * size_of(layout.kv);
+  std::vector<std::vector<float>> keys(static_cast<size_t>(threads_.threads()),
+                                       std::vector<float>(static_cast<size_t>(layout.head_dim)));
+  threads_.run(static_cast<int64_t>(layers.size()) * count, [&](int64_t index, int thread) {
+    const auto place = static_cast<size_t>(index % count);
+    const ShiftedRun& run = runs[place];
+    const LayerPages& pages = memory.layer(layers[static_cast<size_t>(index / count)]);
+    std::vector<float>& key = keys[static_cast<size_t>(thread)];
+    for (int head = 0; head < memory.kv_heads(); ++head) {
+      const std::byte* const from = pages.page(run.from_page, head) + static_cast<size_t>(run.from_token) * row;
+      std::byte* const to = pages.page(run.to_page, head) + static_cast<size_t>(run.to_token) * row;
+      std::memcpy(to + layout.value_offset, from + layout.value_offset, static_cast<size_t>(run.tokens) * row);
+      for (int token = 0; token < run.tokens; ++token) {
+        const size_t at = layout.key_offset + static_cast<size_t>(token) * row;
+        load_from(layout.kv, from + at, layout.head_dim, key.data());
+        rotate_row(key.data(), turns.cosine(place, token), turns.sine(place, token), layout.head_dim / 2);
+        store_as(layout.kv, key.data(), layout.head_dim, to + at);
+      }
+    }
+  });
+}
+
+void CpuDevice::add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses) {
+  const auto told = operation("row masses");
+  if (!pass_.active()) throw InternalError("row masses were asked for outside a pass");
+  const CpuPool& pool = pass_.pool();
+  require_layer("row masses", call.layer, pool);
+  require_f32("row masses", q);
+  require_equal("row masses", "sequences", pass_.batch().sequences(), 1);
+  require_equal("row masses", "q.rows", q.rows, pass_.batch().rows());
+  require_equal("row masses", "q.columns", q.columns,
+                static_cast<int64_t>(call.query_heads) * pool.layer(call.layer).layout.head_dim);
+  require_indices("row masses", call.rows, q.rows);
+  attend_.add_row_masses(pass_, call, q, masses);
 }
 
 void CpuDevice::evict(const CompiledFlow& flow) {

@@ -1,0 +1,249 @@
+// Segments: what is copied of a prompt from where its text stood before, and what of it is computed again. It is done beside the
+// passes that the scheduler plans, a chunk a step, so that nobody waits for all of it.
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "host/serving/engine_state.h"
+#include "kernels/device/open_pass.h"
+
+namespace sluice {
+namespace {
+
+bool goes_by_a_layer(Recomputation::Rule rule) {
+  return rule == Recomputation::Rule::kSparseQ || rule == Recomputation::Rule::kKeys;
+}
+
+/// The tokens that lie in one page, before and after, of a run that lies in up to two.
+void add_runs(const SegmentIndex::View& view, int first, int tokens, std::span<const int32_t> pages, int page,
+              std::vector<ShiftedRun>& runs) {
+  for (int done = 0; done < tokens;) {
+    const int from = view.slot + done;
+    const int to = first + done;
+    const int count = std::min({tokens - done, page - from % page, page - to % page});
+    runs.push_back({.from_page = view.pages[from < page ? 0 : 1],
+                    .from_token = from % page,
+                    .to_page = pages[static_cast<size_t>(to / page)],
+                    .to_token = to % page,
+                    .tokens = count,
+                    .from_position = view.position + done,
+                    .to_position = to});
+    done += count;
+  }
+}
+
+}  // namespace
+
+bool Engine::State::takes_segments(const EngineJob& job) const {
+  return !job.request.segments.empty() && kv->segments() != nullptr && !job.prompt_logits && limits.own_rows == 0 &&
+         !job.request.snapshot && !job.own_pages;
+}
+
+void Engine::State::begin_reuse(EngineJob& job) {
+  job.reuse.reset();
+  job.result.copied_tokens = job.result.recomputed_tokens = 0;  // of before a preemption
+  if (!takes_segments(job)) return;
+  SegmentIndex& index = *kv->segments();
+  const std::span<const int32_t> tokens(job.tokens);
+  const int block = index.block();
+  auto work = std::make_unique<ReuseWork>();
+  CopiedTokens& found = work->tokens;
+  found.copied.assign(static_cast<size_t>(job.stored_tokens()), 0);
+  found.begun = job.computed;
+  found.block = block;
+  std::vector<ShiftedRun> runs;
+  for (const Segment& segment : job.request.segments) {
+    const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
+    bool is_first = true;
+    for (int first = segment.first; first + block <= std::min(segment.end, job.stored_tokens()); first += block) {
+      if (first < job.computed) continue;  // of the prefix that is known, which is exact
+      const auto run = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(block));
+      const SegmentIndex::View* const view = index.find(space, run);
+      if (view == nullptr) continue;
+      if (!is_there(*view)) {
+        index.forget(space, run);
+        continue;
+      }
+      add_runs(*view, first, block, job.pages(), cache.page(), runs);
+      std::fill_n(found.copied.begin() + first, block, 1);
+      if (is_first) found.firsts.push_back(first);
+      is_first = false;
+    }
+  }
+  if (runs.empty()) return;
+  device.copy_shifted(pool, 0, runs, config.rope);
+  job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
+  job.filling = true;
+  job.result.copied_tokens = found.count();
+  stats.copied_tokens += static_cast<uint64_t>(found.count());
+  const Recomputation& rule = job.request.recomputation;
+  if (goes_by_a_layer(rule.rule)) {
+    work->boundary = std::clamp(rule.boundary, 0, config.layers - 1);
+    work->looks = true;
+    work->next = found.begun;
+    work->stream = device.allocate(static_cast<size_t>(job.stored_tokens() - found.begun) * static_cast<size_t>(config.hidden) *
+                                   sizeof(float));
+    work->scores.assign(static_cast<size_t>(job.stored_tokens()), 0.0F);
+    if (rule.rule == Recomputation::Rule::kKeys) work->keys = keys_of(job, work->boundary);
+  } else {
+    work->rows = rows_to_compute(found, rule, {});
+  }
+  work->own = found.rows_of_their_own();
+  job.reuse = std::move(work);
+  if (job.reuse->is_done()) end_reuse(job);
+}
+
+bool Engine::State::is_there(const SegmentIndex::View& view) const {
+  for (size_t i = 0; i < view.pages.size(); ++i) {
+    if (view.serials[i] == 0 || cache.serial(view.pages[i]) != view.serials[i]) return false;
+  }
+  return true;
+}
+
+std::vector<float> Engine::State::keys_of(const EngineJob& job, int layer) const {
+  const auto numbers =
+      static_cast<size_t>(job.stored_tokens()) * static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
+  std::vector<float> keys(numbers);
+  std::vector<float> values(numbers);
+  pool.read_layer(layer, job.pages(), job.stored_tokens(), keys.data(), values.data());
+  return keys;
+}
+
+bool Engine::State::advance_reuse() {
+  EngineJob* next = nullptr;
+  for (const auto& [id, job] : jobs) {
+    if (!job->filling) continue;
+    const bool is_before =
+        next == nullptr || job->priority > next->priority || (job->priority == next->priority && id < next->id);
+    if (is_before) next = job.get();
+  }
+  if (next == nullptr) return false;
+  ReuseWork& work = *next->reuse;
+  if (work.looks) {
+    look(*next, work);
+  } else {
+    compute_rows(*next, work);
+  }
+  if (work.is_done()) end_reuse(*next);
+  update_gauges();
+  return true;
+}
+
+bool Engine::State::is_filling() const {
+  return std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return job.second->filling; });
+}
+
+PassBatch Engine::State::batch_of(const EngineJob& job, std::span<const int32_t> positions) {
+  reuse_batch.clear();
+  reuse_batch.add_at(positions, {.seed = job.seed, .state = job.state});
+  reuse_batch.keep(0, job.pages());
+  if (fields.group() >= 0) reuse_batch.keep(fields.group(), job.kept[static_cast<size_t>(fields.group())].pages);
+  return reuse_batch.batch();
+}
+
+Matrix Engine::State::stream_of(const EngineJob& job, const ReuseWork& work) const {
+  const int64_t rows = job.stored_tokens() - work.tokens.begun;
+  return {work.stream->data(), DataType::kF32, rows, config.hidden, config.hidden};
+}
+
+void Engine::State::look(const EngineJob& job, ReuseWork& work) {
+  const int count = std::min(limits.max_pass_tokens, job.stored_tokens() - work.next);
+  reuse_rows.resize(static_cast<size_t>(count));
+  std::iota(reuse_rows.begin(), reuse_rows.end(), work.next);
+  const OpenPass open(device, batch_of(job, reuse_rows), pool);
+  Model::LayerPass pass;
+  pass.tokens = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(work.next), static_cast<size_t>(count));
+  pass.end = work.boundary;
+  pass.to = stream_of(job, work).slice_rows(work.next - work.tokens.begun, count);
+  pass.flows = flows.by_layer();
+  std::vector<int32_t> own;
+  if (job.request.recomputation.rule == Recomputation::Rule::kSparseQ) {
+    for (const int32_t row : work.own) {
+      if (row >= work.next && row < work.next + count) own.push_back(row - work.next);
+    }
+  }
+  pass.on_queries = [&](Matrix queries) {
+    if (own.empty()) return;
+    device.add_row_masses({.layer = work.boundary,
+                           .query_heads = config.query_heads,
+                           .scale = 1 / std::sqrt(static_cast<float>(config.head_dim)),
+                           .rows = own},
+                          queries, work.scores);
+  };
+  model.run_layers(device, *workspace, pass);
+  stats.prefill_tokens += static_cast<uint64_t>(count);
+  work.next += count;
+  if (work.next == job.stored_tokens()) choose_rows(job, work);
+}
+
+void Engine::State::choose_rows(const EngineJob& job, ReuseWork& work) const {
+  if (!work.keys.empty()) {
+    const std::vector<float> computed = keys_of(job, work.boundary);
+    const auto row = static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
+    for (size_t token = 0; token < work.scores.size(); ++token) {
+      for (size_t i = token * row; i < (token + 1) * row; ++i) {
+        const float apart = computed[i] - work.keys[i];
+        work.scores[token] += apart * apart;
+      }
+    }
+  }
+  work.rows = rows_to_compute(work.tokens, job.request.recomputation, work.scores);
+  work.looks = false;
+  work.next = 0;
+}
+
+void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
+  const size_t count = std::min(static_cast<size_t>(limits.max_pass_tokens), work.rows.size() - static_cast<size_t>(work.next));
+  const auto rows = std::span<const int32_t>(work.rows).subspan(static_cast<size_t>(work.next), count);
+  const OpenPass open(device, batch_of(job, rows), pool);
+  Model::LayerPass pass;
+  reuse_rows.clear();
+  if (work.stream != nullptr) {
+    for (const int32_t row : rows) reuse_rows.push_back(row - work.tokens.begun);
+    pass.first = work.boundary;
+    pass.from = stream_of(job, work);
+    pass.from_rows = reuse_rows;
+  } else {
+    for (const int32_t row : rows) reuse_rows.push_back(job.tokens[static_cast<size_t>(row)]);
+    pass.tokens = reuse_rows;
+  }
+  pass.end = config.layers;
+  pass.flows = flows.by_layer();
+  model.run_layers(device, *workspace, pass);
+  if (work.stream == nullptr) stats.prefill_tokens += count;
+  work.next += static_cast<int>(count);
+}
+
+void Engine::State::end_reuse(EngineJob& job) {
+  const int stored = job.stored_tokens();
+  const std::vector<int32_t>& rows = job.reuse->rows;
+  job.result.recomputed_tokens = static_cast<int>(std::count_if(
+      rows.begin(), rows.end(), [&](int32_t row) { return job.reuse->tokens.copied[static_cast<size_t>(row)] != 0; }));
+  refresh_given(job, stored);
+  scheduler.given(job, stored);
+  job.filling = false;
+  job.reuse.reset();
+}
+
+void Engine::State::offer_segments(const EngineJob& job) const {
+  if (kv->segments() == nullptr || job.own_pages) return;
+  SegmentIndex& index = *kv->segments();
+  const int page = cache.page();
+  const int block = index.block();
+  for (const Segment& segment : job.request.segments) {
+    const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
+    const int end = std::min(segment.end, static_cast<int>(job.pages().size()) * page);  // it may have had to give up its pages
+    for (int first = segment.first; first + block <= end; first += block) {
+      const std::array pages = {job.pages()[static_cast<size_t>(first / page)],
+                                job.pages()[static_cast<size_t>((first + block - 1) / page)]};
+      const SegmentIndex::View view{pages, {cache.serial(pages[0]), cache.serial(pages[1])}, first % page, first};
+      if (!is_there(view)) continue;  // nobody else will know these pages
+      const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
+      const SegmentIndex::View* const known = index.find(space, run);
+      if (known == nullptr || !is_there(*known)) index.offer(space, run, view);
+    }
+  }
+}
+
+}  // namespace sluice

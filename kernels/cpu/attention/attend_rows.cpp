@@ -1,0 +1,73 @@
+// What some rows of a prompt give the tokens before them, for rules that say which tokens are computed again.
+
+#include <algorithm>
+
+#include "kernels/cpu/attention/attend.h"
+
+namespace sluice::cpu {
+
+void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call, const Matrix& q, std::span<float> masses) {
+  const CpuPool& pool = pass.pool();
+  layer_ = &pool.layer(call.layer);
+  const PageLayout& layout = layer_->layout;
+  const int kv_heads = pool.kv_heads();
+  const int group = call.query_heads / kv_heads;
+  const GroupPages& kept = pass.group(layer_->group);
+  const int32_t* const pages = pass.pages(layer_->group, 0).data();
+  const auto count = static_cast<int>(call.rows.size());
+  if (count == 0) return;
+  std::vector<int32_t> slots;
+  std::vector<float> queries(call.rows.size() * static_cast<size_t>(q.columns));
+  for (size_t i = 0; i < call.rows.size(); ++i) {
+    slots.push_back(kept.slots[static_cast<size_t>(call.rows[i])]);
+    std::copy_n(q.row(call.rows[i]), q.columns, queries.data() + i * static_cast<size_t>(q.columns));
+  }
+  const int length = slots.back() + 1;
+  if (masses.size() < static_cast<size_t>(length))
+    throw InternalError("row masses: rows see " + std::to_string(length) + " tokens, and there is room for fewer");
+  std::vector<float> log_sums(static_cast<size_t>(kv_heads) * call.rows.size() * static_cast<size_t>(group));
+  std::vector<float> outputs(queries.size());
+  const size_t floats = std::max(prefill_scratch_floats(layout.head_dim), mass_scratch_floats(layout.head_dim));
+  std::vector<MappedMemory> scratch;
+  for (int thread = 0; thread < pool_.threads(); ++thread) scratch.emplace_back(floats * sizeof(float));
+  const auto rows_of = [&](int head, int first, int rows) {
+    const size_t at = static_cast<size_t>(first) * static_cast<size_t>(q.columns) +
+                      static_cast<size_t>(head) * static_cast<size_t>(group * layout.head_dim);
+    return PrefillTile{.queries = queries.data() + at,
+                       .query_stride = q.columns,
+                       .out = outputs.data() + at,
+                       .out_stride = q.columns,
+                       .rows = rows,
+                       .slots = slots.data() + first,
+                       .length = length,
+                       .log_sums = log_sums.data() + (static_cast<size_t>(head) * call.rows.size() + static_cast<size_t>(first)) *
+                                                         static_cast<size_t>(group)};
+  };
+  // What the scores of a row sum to comes out of attention to what it sees.
+  const int together = prefill_tile_rows(group);
+  const int tiles = (count + together - 1) / together;
+  pool_.run(int64_t{kv_heads} * tiles, [&](int64_t index, int thread) {
+    const auto head = static_cast<int>(index % kv_heads);
+    const int first = (tiles - 1 - static_cast<int>(index / kv_heads)) * together;
+    attend_tile(kv_pages(head), pages, rows_of(head, first, std::min(together, count - first)), group, call.scale,
+                scratch[static_cast<size_t>(thread)].as<float>());
+  });
+  const int blocks = (length + kMassTokens - 1) / kMassTokens;
+  std::vector<float> given(static_cast<size_t>(kv_heads) * static_cast<size_t>(length) * static_cast<size_t>(group));
+  pool_.run(int64_t{kv_heads} * blocks, [&](int64_t index, int thread) {
+    const auto head = static_cast<int>(index % kv_heads);
+    const int first = static_cast<int>(index / kv_heads) * kMassTokens;
+    const size_t at =
+        (static_cast<size_t>(head) * static_cast<size_t>(length) + static_cast<size_t>(first)) * static_cast<size_t>(group);
+    add_masses(kv_pages(head), pages, rows_of(head, 0, count), first, std::min(kMassTokens, length - first), group, call.scale,
+               scratch[static_cast<size_t>(thread)].as<float>(), given.data() + at);
+  });
+  for (size_t head = 0; head < static_cast<size_t>(kv_heads); ++head) {
+    for (size_t token = 0; token < static_cast<size_t>(length); ++token) {
+      const float* const of_token = given.data() + (head * static_cast<size_t>(length) + token) * static_cast<size_t>(group);
+      for (int h = 0; h < group; ++h) masses[token] += of_token[h];
+    }
+  }
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,227 @@
+// Text that stood elsewhere before: what is copied, what is computed again, and that nothing wrong is ever found.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/host/serving/tiny_engine.h"
+
+namespace sluice {
+namespace {
+
+class SegmentsTest : public testing::TinyEngineTest {
+ protected:
+  SegmentsTest() : TinyEngineTest(4) {}
+
+  /// Text `number` of so many tokens.
+  std::vector<int32_t> text(int number, int tokens) const { return request(tokens, 1, number).prompt; }
+
+  /// A prompt of parts, those at odd places of which are segments.
+  Request prompt_of(const std::vector<std::vector<int32_t>>& parts, const std::string& extra_key = "docs") const {
+    Request made;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto first = static_cast<int>(made.prompt.size());
+      made.prompt.insert(made.prompt.end(), parts[i].begin(), parts[i].end());
+      if (i % 2 == 1) made.segments.push_back({first, static_cast<int>(made.prompt.size()), extra_key});
+    }
+    made.max_tokens = 6;
+    made.ignore_eos = true;
+    made.likely = 0;
+    return made;
+  }
+  Request as(Request made, Recomputation::Rule rule, double share = 0.2, int boundary = 1) const {
+    made.recomputation = {.rule = rule, .boundary = boundary, .share = share, .edge = 4};
+    return made;
+  }
+  static Request without_segments(Request made) {
+    made.segments.clear();
+    return made;
+  }
+
+  static RequestResult run(Engine& engine, Request made) {
+    engine.submit(std::move(made));
+    return engine.run_all().front();
+  }
+  /// Of the tokens that were generated, beside those that computing the prompt gives.
+  double distance(const RequestResult& result, const Request& made) {
+    Engine plain(*device_, *model_, nullptr, options());
+    Request forced = without_segments(made);
+    forced.given = result.tokens;
+    const RequestResult wanted = run(plain, forced);
+    double largest = 0;
+    for (size_t i = 0; i < result.tokens.size(); ++i)
+      largest = std::max(largest, std::fabs(double(result.probabilities.of_tokens[i]) - wanted.probabilities.of_tokens[i]));
+    return largest;
+  }
+
+  using Rule = Recomputation::Rule;
+};
+
+TEST_F(SegmentsTest, RecomputingEverythingGivesWhatComputingDoes) {
+  for (const auto& [rule, share, boundary] : {std::tuple(Rule::kAll, 0.0, 0),
+                                              {Rule::kSparseQ, 1.0, 0},
+                                              {Rule::kSparseQ, 1.0, 1},
+                                              {Rule::kSparseQ, 1.0, 3},
+                                              {Rule::kSparseQ, 1.0, 99},
+                                              {Rule::kKeys, 1.0, 1}}) {
+    Engine engine(*device_, *model_, nullptr, options());
+    run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 5), text(4, 37)}));
+    const Request again = as(prompt_of({text(5, 30), text(4, 37), text(6, 9), text(2, 40), text(7, 3)}), rule, share, boundary);
+    const RequestResult result = run(engine, again);
+    EXPECT_EQ(result.copied_tokens, 72) << "four and five blocks of 8";
+    EXPECT_EQ(result.recomputed_tokens, 72);
+    EXPECT_LT(distance(result, again), 1e-4) << static_cast<int>(rule) << " from layer " << boundary;
+  }
+}
+
+TEST_F(SegmentsTest, RulesComputeWhatTheySay) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 5), text(4, 37)}));
+  const Request again = prompt_of({text(5, 30), text(4, 37), text(6, 9), text(2, 40), text(7, 3)});
+  const RequestResult none = run(engine, as(again, Rule::kNone));
+  EXPECT_EQ(none.copied_tokens, 72);
+  EXPECT_EQ(none.recomputed_tokens, 0);
+  EXPECT_GT(distance(none, again), 1e-4) << "the copies know nothing of their new context";
+  EXPECT_EQ(run(engine, as(again, Rule::kEdges)).recomputed_tokens, 8);
+  EXPECT_EQ(run(engine, as(again, Rule::kKeys, 0.25)).recomputed_tokens, 18);
+  const int sparse = run(engine, as(again, Rule::kSparseQ, 0.25)).recomputed_tokens;
+  EXPECT_GE(sparse, 18 + 8) << "and blocks beside what is the prompt's own";
+  EXPECT_LE(sparse, 18 + 4 * 8);
+}
+
+TEST_F(SegmentsTest, AKnownPrefixGoesFirst) {
+  Engine engine(*device_, *model_, nullptr, options());
+  const Request made = prompt_of({{}, text(2, 40), text(3, 5)});
+  run(engine, made);
+  const RequestResult result = run(engine, as(made, Rule::kNone));
+  EXPECT_EQ(result.copied_tokens, 0);
+  EXPECT_EQ(result.cached_tokens, 40);
+  EXPECT_EQ(distance(result, made), 0);
+}
+
+TEST_F(SegmentsTest, NobodyFindsWhatGoesByAnotherNameOrIsAnothers) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  const std::vector<std::vector<int32_t>> parts = {text(5, 30), text(2, 40), text(7, 3)};
+  for (const std::string name : {"doc", "", "docs2"}) {
+    const Request other = as(prompt_of(parts, name), Rule::kNone);
+    const RequestResult result = run(engine, other);
+    EXPECT_EQ(result.copied_tokens, 0) << name;
+    EXPECT_EQ(distance(result, other), 0);
+  }
+  Request stranger = as(prompt_of(parts), Rule::kNone);
+  stranger.tenant = "bob";
+  EXPECT_EQ(run(engine, stranger).copied_tokens, 0);
+  Request changed = as(prompt_of(parts), Rule::kNone);
+  for (size_t token = 30; token < 70; token += 8) changed.prompt[token] ^= 1;
+  EXPECT_EQ(run(engine, changed).copied_tokens, 0) << "a token in each block";
+}
+
+TEST_F(SegmentsTest, WhatIsCopiedIsNobodyElsesPrefix) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 20)}), Rule::kNone);
+  EXPECT_GT(run(engine, again).copied_tokens, 0);
+  const Request exact = without_segments(again);
+  const RequestResult result = run(engine, exact);
+  EXPECT_LE(result.cached_tokens, 30) << "of what stands before the first copy";
+  EXPECT_EQ(distance(result, exact), 0);
+}
+
+TEST_F(SegmentsTest, FieldsOfFlowsAreThoseOfTheNewPlace) {
+  const Plan plan = plan_of(testing::kQuest);
+  Engine engine(*device_, *model_, &plan, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 5), text(4, 37), text(8, 9)}));  // of answers nothing is known
+  const Request again = as(prompt_of({text(5, 30), text(4, 37), text(6, 9), text(2, 40), text(7, 3)}), Rule::kSparseQ, 1.0);
+  const RequestResult result = run(engine, again);
+  EXPECT_EQ(result.copied_tokens, 72);
+  Engine plain(*device_, *model_, &plan, options());
+  Request forced = without_segments(again);
+  forced.given = result.tokens;
+  const RequestResult wanted = run(plain, forced);
+  for (size_t i = 0; i < result.tokens.size(); ++i)
+    EXPECT_NEAR(result.probabilities.of_tokens[i], wanted.probabilities.of_tokens[i], 1e-4);
+}
+
+TEST_F(SegmentsTest, PagesThatWereNeededElsewhereAreNotFound) {
+  EngineOptions few = options(16);
+  Engine engine(*device_, *model_, nullptr, few);
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  run(engine, without_segments(prompt_of({text(9, 110)})));  // takes nearly all pages
+  const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 3)}), Rule::kSparseQ, 1.0);
+  const RequestResult result = run(engine, again);
+  EXPECT_LT(result.copied_tokens, 40);
+  EXPECT_LT(distance(result, again), 1e-4);
+}
+
+TEST_F(SegmentsTest, ManyAtOnceInAPoolThatIsTooSmall) {
+  EngineOptions few = options(40);
+  few.max_pass_tokens = 16;
+  Engine engine(*device_, *model_, nullptr, few);
+  run(engine, prompt_of({text(1, 3), text(2, 40), text(3, 5), text(4, 24)}));
+  std::vector<Request> asked;
+  for (int i = 0; i < 12; ++i) {
+    const Rule rule = i % 3 == 0 ? Rule::kAll : Rule::kSparseQ;
+    asked.push_back(
+        as(prompt_of({text(10 + i, 5 + i), text(i % 2 == 0 ? 2 : 4, i % 2 == 0 ? 40 : 24), text(30 + i, 4)}), rule, 1.0, i % 4));
+    asked.back().max_tokens = 20;
+  }
+  std::map<uint64_t, size_t> places;
+  for (size_t i = 0; i < asked.size(); ++i) places[engine.submit(asked[i])] = i;
+  int copied = 0;
+  for (const RequestResult& result : engine.run_all()) {
+    copied += result.copied_tokens;
+    EXPECT_LT(distance(result, asked[places.at(result.id)]), 1e-4) << "request " << places.at(result.id);
+  }
+  EXPECT_GT(copied, 0);
+}
+
+TEST_F(SegmentsTest, ARequestMayEndInTheMidst) {
+  EngineOptions slow = options();
+  slow.max_pass_tokens = 8;
+  Engine engine(*device_, *model_, nullptr, slow);
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 3)}), Rule::kSparseQ, 0.5);
+  const uint64_t id = engine.submit(again);
+  for (int i = 0; i < 3; ++i) engine.step();
+  engine.cancel(id);
+  const RequestResult next = run(engine, again);
+  EXPECT_GT(next.copied_tokens, 0);
+}
+
+TEST_F(SegmentsTest, WhoDecodesDoesNotWaitForAWholePrompt) {
+  EngineOptions slow = options();
+  slow.max_pass_tokens = 8;
+  Engine engine(*device_, *model_, nullptr, slow);
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  Request talks = without_segments(prompt_of({text(8, 4)}));
+  talks.max_tokens = 30;
+  const uint64_t id = engine.submit(talks);
+  int tokens = 0;
+  engine.on_token([&](uint64_t of, const GeneratedToken&) { tokens += of == id ? 1 : 0; });
+  while (tokens < 2) engine.step();
+  engine.submit(as(prompt_of({text(5, 30), text(2, 40), text(7, 3)}), Rule::kSparseQ, 0.5));
+  const int before = tokens;
+  for (int i = 0; i < 6; ++i) engine.step();
+  EXPECT_GE(tokens, before + 5) << "a chunk of the other's prompt, then a token";
+  engine.run_all();
+}
+
+TEST_F(SegmentsTest, WrongOnesAreRefused) {
+  Engine engine(*device_, *model_, nullptr, options());
+  const auto refused = [&](std::vector<Segment> segments) {
+    Request made = without_segments(prompt_of({text(1, 20)}));
+    made.segments = std::move(segments);
+    EXPECT_THROW(engine.submit(made), InputError);
+  };
+  refused({{0, 21, ""}});
+  refused({{-1, 5, ""}});
+  refused({{5, 5, ""}});
+  refused({{0, 8, ""}, {7, 12, ""}});
+  refused({{8, 12, ""}, {0, 4, ""}});
+  refused({{0, 8, std::string(257, 'x')}});
+  Request wrong = prompt_of({text(1, 20), text(2, 10)});
+  for (const double share : {-0.1, 1.1, std::nan("")}) EXPECT_THROW(engine.submit(as(wrong, Rule::kSparseQ, share)), InputError);
+}
+
+}  // namespace
+}  // namespace sluice
