@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
@@ -112,10 +113,60 @@ double scale_llama3(double frequency, const JsonObject& rope, double factor) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-// `scaling` is rope_parameters or rope_scaling; null if the config has neither.
-Device::Rope read_rope(const JsonObject& config, int head_dim) {
-  std::optional<JsonObject> scaling = config.find_object("rope_parameters");
-  if (!scaling) scaling = config.find_object("rope_scaling");
+/// YaRN (Peng et al. 2023), as transformers has it: channels that turn often over the original context stay, those that turn
+/// seldom are slowed down by `factor`, and a ramp joins the two.
+class Yarn {
+ public:
+  static constexpr double kMost = 1e6;  // of any number
+
+  Yarn(const JsonObject& rope, double theta, int head_dim, double factor, int original) : factor_(factor) {
+    const double fast = positive(rope, "beta_fast").value_or(32);
+    const double slow = positive(rope, "beta_slow").value_or(1);
+    // The channel, of head_dim / 2, that turns so often over the original context.
+    const auto channel = [&](double turns) {
+      return head_dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+    };
+    const bool whole = rope.boolean("truncate", true);
+    first_ = std::max(whole ? std::floor(channel(fast)) : channel(fast), 0.0);
+    last_ = std::min(whole ? std::ceil(channel(slow)) : channel(slow), head_dim - 1.0);
+    if (first_ == last_) last_ += 0.001;
+    const auto scale = [&](double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; };
+    const auto numerator = positive(rope, "mscale");
+    const auto denominator = positive(rope, "mscale_all_dim");
+    attention_scale_ = rope.find_number("attention_factor", 0, kMost)
+                           .value_or(numerator && denominator ? scale(*numerator) / scale(*denominator) : scale(1));
+  }
+
+  /// Of what `channel` of head_dim / 2 turns by.
+  double frequency(double plain, int channel) const {
+    const double ramp = std::clamp((channel - first_) / (last_ - first_), 0.0, 1.0);
+    return plain / factor_ * ramp + plain * (1 - ramp);
+  }
+  double attention_scale() const { return attention_scale_; }
+
+ private:
+  /// 0 is as good as nothing, as in transformers.
+  static std::optional<double> positive(const JsonObject& rope, const char* key) {
+    const std::optional<double> value = rope.find_number(key, 0, kMost);
+    return value && *value > 0 ? value : std::nullopt;
+  }
+
+  double factor_;
+  double first_ = 0;  // channel; the ramp is between the two
+  double last_ = 0;
+  double attention_scale_ = 1;
+};
+
+/// "rope_scaling", or where there is none "rope_parameters", as transformers chooses; none: the config has neither.
+std::optional<JsonObject> rope_object(const JsonObject& config) {
+  const std::optional<JsonObject> older = config.find_object("rope_scaling");
+  const bool says_something = older && (older->has("rope_type") || older->has("type") || older->has("rope_theta"));
+  return says_something ? older : config.find_object("rope_parameters");
+}
+
+/// Raises `positions`, those of the config, to what the scaling is for.
+Device::Rope read_rope(const JsonObject& config, int head_dim, int& positions) {
+  const std::optional<JsonObject> scaling = rope_object(config);
   const JsonObject& theta_owner = scaling && scaling->has("rope_theta") ? *scaling : config;
   const double theta = theta_owner.find_number("rope_theta", 1, 1e12).value_or(10000);
 
@@ -124,10 +175,19 @@ Device::Rope read_rope(const JsonObject& config, int head_dim) {
   if (scaling) {
     const char* key = scaling->has("rope_type") ? "rope_type" : "type";  // the key's older name
     if (const std::string* text = scaling->find_text(key)) type = *text;
-    if (type != "default" && type != "linear" && type != "llama3") {
-      scaling->refuse(key, R"("default", "linear" or "llama3" is wanted)");
+    if (type != "default" && type != "linear" && type != "llama3" && type != "yarn") {
+      scaling->refuse(key, R"("default", "linear", "llama3" or "yarn" is wanted)");
     }
     if (type != "default") factor = scaling->number("factor", 1, 1e6);
+  }
+  std::optional<Yarn> yarn;
+  if (type == "yarn") {
+    const auto original = scaling->find_integer("original_max_position_embeddings", 1, kMostPositions);
+    yarn.emplace(*scaling, theta, head_dim, factor, static_cast<int>(original.value_or(positions)));
+    if (original) {
+      const double extended = static_cast<double>(*original) * factor;
+      positions = std::max(positions, static_cast<int>(std::min<double>(extended, kMostPositions)));
+    }
   }
   for (const JsonObject* owner : {&config, scaling ? &*scaling : &config}) {
     if (owner->find_number("partial_rotary_factor", 0, 1).value_or(1) != 1)
@@ -136,8 +196,10 @@ Device::Rope read_rope(const JsonObject& config, int head_dim) {
 
   Device::Rope rope;
   rope.theta = static_cast<float>(theta);
+  if (yarn) rope.attention_scale = static_cast<float>(yarn->attention_scale());
   for (int i = 0; i < head_dim / 2; ++i) {
     double frequency = std::pow(theta, -2.0 * i / head_dim);
+    if (yarn) frequency = yarn->frequency(frequency, i);
     if (type == "linear") frequency /= factor;
     if (type == "llama3") frequency = scale_llama3(frequency, *scaling, factor);
     rope.inverse_frequencies.push_back(static_cast<float>(frequency));
@@ -202,7 +264,7 @@ ModelConfig parse_config(std::string_view text, const std::string& name) {
   if (config.head_dim < 2 || config.head_dim % 2 != 0) {
     throw InputError(fmt::format("{}: the head dimension is {}; rotary embeddings need an even one", name, config.head_dim));
   }
-  config.rope = read_rope(json, config.head_dim);
+  config.rope = read_rope(json, config.head_dim, config.max_positions);
   config.windows = read_windows(json, config);
   config.end_tokens = read_end_tokens(json, config.vocabulary);
   return config;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "scripting/base/error.h"
@@ -153,6 +154,59 @@ TEST(Config, ReadsWindows) {
   EXPECT_THROW(parse(llama), InputError);
 }
 
+/// What transformers' own _compute_yarn_parameters gives, in float32.
+TEST(Config, ReadsYarnAsTransformersDoes) {
+  const auto parsed = [](double theta, int head_dim, int positions, const Json& scaling) {
+    Json json = qwen();
+    json["rope_theta"] = theta;
+    json["head_dim"] = head_dim;
+    json["max_position_embeddings"] = positions;
+    json["rope_scaling"] = scaling;
+    return parse(json);
+  };
+  const auto near = [](float got, double wanted) { EXPECT_NEAR(got, wanted, 2e-6 * wanted); };
+  const ModelConfig qwen3 =
+      parsed(1e6, 128, 40960, {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}});
+  near(qwen3.rope.attention_scale, 1.138629436111989);
+  EXPECT_EQ(qwen3.max_positions, 131072) << "which the scaling is for";
+  for (const auto& [channel, frequency] : std::map<size_t, double>{{0, 1.0},
+                                                                   {1, 0.805842221},
+                                                                   {20, 0.0133352149},
+                                                                   {24, 0.00537532149},
+                                                                   {28, 0.00184827659},
+                                                                   {34, 0.000334240554},
+                                                                   {38, 9.26230132e-05},
+                                                                   {40, 4.44569851e-05},
+                                                                   {44, 1.87473561e-05},
+                                                                   {63, 3.10234441e-07}})
+    near(qwen3.rope.inverse_frequencies[channel], frequency);
+  const ModelConfig small = parsed(1e4, 16, 2048, {{"type", "yarn"}, {"factor", 8.0}, {"beta_fast", 16.0}, {"beta_slow", 2.0}});
+  near(small.rope.attention_scale, 1.2079441541679836);
+  EXPECT_EQ(small.max_positions, 2048);
+  const std::vector<double> wanted = {1.0,           0.316227764,    0.100000001,    0.0223994683,
+                                      0.00416666642, 0.000395284733, 0.000125000006, 3.95284733e-05};
+  for (size_t i = 0; i < wanted.size(); ++i) near(small.rope.inverse_frequencies[i], wanted[i]);
+  const ModelConfig given = parsed(5e5, 64, 8192, {{"rope_type", "yarn"}, {"factor", 2.5}, {"attention_factor", 1.5}});
+  EXPECT_EQ(given.rope.attention_scale, 1.5F);
+  near(given.rope.inverse_frequencies[10], 0.015456412);
+  near(given.rope.inverse_frequencies[31], 1.20554319e-06);
+  // DeepSeek's numbers, which cancel each other.
+  const ModelConfig equal = parsed(
+      5e5, 64, 8192, {{"rope_type", "yarn"}, {"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 1.0}, {"beta_fast", 0}});
+  EXPECT_EQ(equal.rope.attention_scale, 1.0F);
+}
+
+TEST(Config, RopeScalingGoesBeforeRopeParametersAsInTransformers) {
+  Json json = qwen();
+  json["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "default"}};
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 10000.0}};
+  EXPECT_FLOAT_EQ(parse(json).rope.inverse_frequencies[16], 0.005F);
+  json["rope_scaling"] = nullptr;
+  EXPECT_FLOAT_EQ(parse(json).rope.inverse_frequencies[16], 0.01F);
+  json["rope_scaling"] = Json::object();
+  EXPECT_FLOAT_EQ(parse(json).rope.inverse_frequencies[16], 0.01F);
+}
+
 TEST(Config, RefusesWhatItWouldComputeWrongly) {
   expect_refused("attention_bias", true, "\"attention_bias\" is true");
   expect_refused("hidden_act", "gelu", "\"hidden_act\" is \"gelu\"");
@@ -162,7 +216,9 @@ TEST(Config, RefusesWhatItWouldComputeWrongly) {
   expect_refused("layer_types", {"full_attention", "full_attention"}, "2 \"layer_types\" for 8 layers");
   expect_refused("layer_types", {"chunked_attention"}, "\"layer_types\"");
   expect_refused("quantization_config", {{"bits", 4}}, "\"quantization_config\"");
-  expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "\"rope_type\" is \"yarn\"");
+  expect_refused("rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}, "\"rope_type\" is \"longrope\"");
+  expect_refused("rope_scaling", {{"rope_type", "yarn"}}, "\"factor\" is missing");
+  expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 0.5}}, "\"factor\"");
   expect_refused("rope_scaling", {{"rope_type", "linear"}}, "\"factor\" is missing");
   expect_refused("rope_scaling",
                  {{"rope_type", "llama3"},
