@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "agents/generation/fixed_chat_format.h"
@@ -138,6 +139,37 @@ std::vector<ChatMessage> with_marks(std::vector<ChatMessage> messages, const std
   return messages;
 }
 
+/// What stands before, between and behind the marks of so many segments. Throws HttpProblem unless each is there once, in order.
+std::vector<std::string_view> parts_between(std::string_view text, const std::string& secret, size_t segments) {
+  const std::string begins = fmt::format("SEGMENT{}N", secret);
+  std::vector<std::string_view> parts;
+  size_t done = 0;
+  for (size_t i = 0; i < segments; ++i) {
+    const std::string mark = mark_of(secret, i);
+    const size_t at = text.find(begins, done);
+    if (at == std::string_view::npos || text.substr(at, mark.size()) != mark) break;
+    parts.push_back(text.substr(done, at - done));
+    done = at + mark.size();
+  }
+  if (parts.size() < segments || text.find(begins, done) != std::string_view::npos) {
+    throw HttpProblem(400, "the model's chat template does not write every segment once, in the order of the messages")
+        .with("param", "messages");
+  }
+  parts.push_back(text.substr(done));
+  return parts;
+}
+
+using Ids = std::vector<int32_t>;
+
+/// What the tokenizer puts before and behind `text`.
+std::pair<Ids, Ids> around(const Tokenizer& tokenizer, std::string_view text) {
+  const Ids whole = tokenizer.encode(text);
+  const Ids own = tokenizer.encode_as_written(text);
+  const auto at = std::search(whole.begin(), whole.end(), own.begin(), own.end());
+  if (at == whole.end()) return {};
+  return {{whole.begin(), at}, {at + static_cast<ptrdiff_t>(own.size()), whole.end()}};
+}
+
 void check_size(size_t bytes, size_t most) {
   if (bytes <= most) return;
   throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", bytes, most))
@@ -160,30 +192,27 @@ ChatPrompt::Encoded ChatPrompt::encode(const std::vector<ChatMessage>& messages,
   const std::string secret = drawn_secret();
   std::vector<std::pair<std::string, std::string>> segments;
   const std::string text = this->text(with_marks(messages, secret, segments), options);
-  Encoded encoded;
   size_t bytes = text.size();
-  size_t done = 0;
-  const auto add = [&](const std::string& part, bool is_first) {
-    const std::vector<int32_t> tokens = is_first ? encode(part) : tokenizer_.encode_as_written(part);
+  for (size_t i = 0; i < segments.size(); ++i) bytes += segments[i].first.size() - mark_of(secret, i).size();
+  check_size(bytes, most_bytes);
+  const std::vector<std::string_view> parts = parts_between(text, secret, segments.size());
+  Encoded encoded;
+  const auto add = [&](std::string_view part) {
+    const std::vector<int32_t> tokens = tokenizer_.encode_as_written(part);
     encoded.tokens.insert(encoded.tokens.end(), tokens.begin(), tokens.end());
   };
+  // What a tokenizer puts around any text goes around all of it.
+  const auto [before, after] = template_ == nullptr ? around(tokenizer_, parts.front()) : std::pair<Ids, Ids>();
+  encoded.tokens = before;
   for (size_t i = 0; i < segments.size(); ++i) {
-    const std::string mark = mark_of(secret, i);
-    const size_t at = text.find(mark, done);
-    if (at == std::string::npos || text.find(mark, at + mark.size()) != std::string::npos || text.find(mark) != at) {
-      throw HttpProblem(400, "the model's chat template does not write every segment once, in the order of the messages")
-          .with("param", "messages");
-    }
-    bytes += segments[i].first.size();
-    check_size(bytes, most_bytes);
-    add(text.substr(done, at - done), done == 0);
+    add(parts[i]);
     const auto first = static_cast<int>(encoded.tokens.size());
-    add(segments[i].first, false);
+    add(segments[i].first);
     const auto end = static_cast<int>(encoded.tokens.size());
     if (end > first) encoded.segments.push_back({first, end, segments[i].second});
-    done = at + mark.size();
   }
-  add(text.substr(done), false);
+  add(parts.back());
+  encoded.tokens.insert(encoded.tokens.end(), after.begin(), after.end());
   return encoded;
 }
 

@@ -99,6 +99,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
       tasks.back().request.segments = prompt.segments;
       tasks.back().request.recomputation = request.recomputation;
       tasks.back().request.tenant = caller;
+      tasks.back().request.answer_extra_key = request.answer_extra_key;
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);
     }
   }

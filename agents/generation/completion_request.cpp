@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr int kMostTokens = 1 << 30;
 constexpr size_t kMostStops = 16;
+constexpr size_t kMostSegments = 4096;  // of a request
 constexpr size_t kLongestStop = 1024;
 constexpr int64_t kLargestId = std::numeric_limits<int32_t>::max();
 
@@ -60,11 +61,11 @@ void read_prompt(const JsonObject& body, CompletionRequest& request) {
   }
 }
 
-std::string read_extra_key(const JsonObject& segment) {
-  const std::string* key = segment.find_text("extra_key");
+std::string read_extra_key(const JsonObject& owner, const char* name = "extra_key") {
+  const std::string* key = owner.find_text(name);
   if (key == nullptr) return {};
   if (key->size() > kLongestExtraKey)
-    segment.refuse("extra_key", fmt::format("it has {} bytes; at most {} are taken", key->size(), kLongestExtraKey));
+    owner.refuse(name, fmt::format("it has {} bytes; at most {} are taken", key->size(), kLongestExtraKey));
   return *key;
 }
 
@@ -93,7 +94,6 @@ void read_content(const JsonObject& message, ChatMessage& read) {
 /// [{start, end, extra_key}] of a prompt that is ids.
 void read_segments(const JsonObject& body, CompletionRequest& request) {
   if (!body.has("segments")) return;
-  constexpr size_t kMostSegments = 4096;
   if (request.kind == CompletionKind::kChat)
     refuse("segments",
            "\"segments\" is for /v1/completions; parts of messages are {\"type\": \"segment\", \"extra_key\": .., \"text\": ..}");
@@ -155,6 +155,7 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
   if (messages.empty() || messages.size() > kMostMessages) {
     refuse("messages", fmt::format("body: \"messages\" has {} entries; 1 to {} are wanted", messages.size(), kMostMessages));
   }
+  size_t segments = 0;
   for (size_t i = 0; i < messages.size(); ++i) {
     const JsonObject message(messages[i], fmt::format("body, messages[{}]", i));
     ChatMessage read;
@@ -168,6 +169,8 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
     for (const char* name : {"name", "reasoning_content"}) {
       if (const std::string* text = message.find_text(name)) read.more[name] = *text;
     }
+    segments += read.segments.size();
+    if (segments > kMostSegments) message.refuse("content", fmt::format("at most {} segments are taken", kMostSegments));
     request.messages.push_back(std::move(read));
   }
 }
@@ -346,6 +349,9 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   read_stream(body, request);
   field("segments", [&] { read_segments(body, request); });
   field("recompute", [&] { read_recomputation(body, request); });
+  field("answer_extra_key", [&] {
+    if (body.has("answer_extra_key")) request.answer_extra_key = read_extra_key(body, "answer_extra_key");
+  });
   request.ignore_eos = field("ignore_eos", [&] { return body.boolean("ignore_eos", false); });
   check_unsupported(body, kind);
   return request;

@@ -24,8 +24,9 @@ struct CompletionRequest {
   std::vector<std::vector<int32_t>> tokens;  // ...or as ids
   std::vector<Segment> segments;             // of the one prompt that is ids
   Recomputation recomputation;
-  std::vector<ChatMessage> messages;  // of a chat
-  ChatOptions chat;                   // how they become a prompt
+  std::optional<std::string> answer_extra_key;  // the name under which answers are segments
+  std::vector<ChatMessage> messages;            // of a chat
+  ChatOptions chat;                             // how they become a prompt
   std::optional<int> max_tokens;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;

@@ -43,6 +43,7 @@ Json common_properties() {
             {{"rule", rule},
              {"boundary", {{"type", "integer"}, {"minimum", 0}, {"default", 1}}},
              {"share", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}, {"default", 0.15}}}}}}}}}},
+      {"answer_extra_key", typed("string", "the name under which the answer's tokens are a segment for later prompts")},
       {"stream", {{"type", "boolean"}, {"default", false}}},
       {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
 }

@@ -216,8 +216,9 @@ void Engine::State::check_segments(const Request& request) {
       throw InputError(fmt::format("an extra key of {} bytes; at most {} are taken", segment.extra_key.size(), kLongestExtraKey));
     end = segment.end;
   }
+  constexpr int kLongestEdge = 1 << 20;
   const Recomputation& rule = request.recomputation;
-  if (!(rule.share >= 0 && rule.share <= 1) || rule.boundary < 0 || rule.edge < 0)
+  if (!(rule.share >= 0 && rule.share <= 1) || rule.boundary < 0 || rule.edge < 0 || rule.edge > kLongestEdge)
     throw InputError(
         fmt::format("recomputation of a share of {}, from layer {} on, edges of {}", rule.share, rule.boundary, rule.edge),
         "a share is between 0 and 1, and the numbers are not negative");
@@ -309,6 +310,7 @@ int Engine::cached_tokens(uint64_t id) const {
   const auto job = state_->jobs.find(id);
   if (job == state_->jobs.end()) return 0;
   const RequestResult& result = job->second->result;
+  if (job->second->filling) return result.cached_tokens;
   return result.cached_tokens + result.copied_tokens - result.recomputed_tokens;
 }
 

@@ -54,10 +54,13 @@ struct Request {
   bool copy_prefix = false;
   /// Parts of the prompt, in their order, whose text may have stood elsewhere: K and V of their blocks that are known are copied,
   /// and of them is computed again what `recomputation` says. They are found by the same tenant and extra key alone.
-  /// Where the prompt's logits or log-probabilities are wanted, K and V given, or masses of the prompt, all of it is computed.
+  /// All of it is computed where the prompt's logits or log-probabilities are wanted, a snapshot is given or wanted, pages are
+  /// the request's own (copy_prefix), or a flow's after stage reads rows of the prompt; and where memory for it is short.
   std::vector<Segment> segments;
   Recomputation recomputation;
-  std::string tenant;   // whose segments these are
+  std::string tenant;  // whose segments these are
+  /// The name under which the answer is a segment for later prompts, as far as its K and V are known to others: not of flows.
+  std::optional<std::string> answer_extra_key = std::nullopt;
   int priority = 0;     // higher first; equal: in order of arrival, but callers share what there is
   uint64_t caller = 0;  // whose it is
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "host/serving/engine_state.h"
 #include "kernels/device/open_pass.h"
@@ -33,15 +35,30 @@ void add_runs(const SegmentIndex::View& view, int first, int tokens, std::span<c
   }
 }
 
+int count_behind(int first, const std::vector<uint8_t>& copied) {
+  return static_cast<int>(std::count(copied.begin() + std::min<ptrdiff_t>(first, std::ssize(copied)), copied.end(), 1));
+}
+
+/// Whether some block of a segment is new, so that others may look for it.
+bool has_new_block(const EngineJob& job, const CopiedTokens& found) {
+  return std::any_of(job.request.segments.begin(), job.request.segments.end(), [&](const Segment& segment) {
+    for (int first = segment.first; first + found.block <= std::min(segment.end, job.stored_tokens()); first += found.block) {
+      if (found.copied[static_cast<size_t>(first)] == 0) return true;
+    }
+    return false;
+  });
+}
+
 }  // namespace
 
 bool Engine::State::takes_segments(const EngineJob& job) const {
   return !job.request.segments.empty() && kv->segments() != nullptr && !job.prompt_logits && limits.own_rows == 0 &&
-         !job.request.snapshot && !job.own_pages;
+         !job.request.snapshot && !job.request.want_snapshot && !job.own_pages;
 }
 
 void Engine::State::begin_reuse(EngineJob& job) {
   job.reuse.reset();
+  job.turned.clear();
   job.result.copied_tokens = job.result.recomputed_tokens = 0;  // of before a preemption
   if (!takes_segments(job)) return;
   SegmentIndex& index = *kv->segments();
@@ -55,8 +72,9 @@ void Engine::State::begin_reuse(EngineJob& job) {
   std::vector<ShiftedRun> runs;
   for (const Segment& segment : job.request.segments) {
     const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
-    bool is_first = true;
+    bool follows = false;  // a block that is copied
     for (int first = segment.first; first + block <= std::min(segment.end, job.stored_tokens()); first += block) {
+      const bool is_next = std::exchange(follows, false);
       if (first < job.computed) continue;  // of the prefix that is known, which is exact
       const auto run = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(block));
       const SegmentIndex::View* const view = index.find(space, run);
@@ -67,15 +85,17 @@ void Engine::State::begin_reuse(EngineJob& job) {
       }
       add_runs(*view, first, block, job.pages(), cache.page(), runs);
       std::fill_n(found.copied.begin() + first, block, 1);
-      if (is_first) found.firsts.push_back(first);
-      is_first = false;
+      for (const int32_t page : view->pages) cache.touch(page);
+      if (!is_next) found.firsts.push_back(first);
+      follows = true;
     }
   }
-  if (runs.empty()) return;
+  if (runs.empty() || !has_memory_for(job, *work)) return;
   device.copy_shifted(pool, 0, runs, config.rope);
   job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
   job.filling = true;
-  job.result.copied_tokens = found.count();
+  job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, found);
+  job.result.copied_tokens = count_behind(job.matched, found.copied);
   stats.copied_tokens += static_cast<uint64_t>(found.count());
   const Recomputation& rule = job.request.recomputation;
   if (goes_by_a_layer(rule.rule)) {
@@ -92,6 +112,22 @@ void Engine::State::begin_reuse(EngineJob& job) {
   work->own = found.rows_of_their_own();
   job.reuse = std::move(work);
   if (job.reuse->is_done()) end_reuse(job);
+}
+
+bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) const {
+  const Recomputation& rule = job.request.recomputation;
+  if (!goes_by_a_layer(rule.rule)) return true;
+  const auto floats_of = [&](const EngineJob& each, int begun) {
+    const int64_t keys =
+        each.request.recomputation.rule == Recomputation::Rule::kKeys ? int64_t{2} * config.kv_heads * config.head_dim : 0;
+    return int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * keys;
+  };
+  int64_t floats = floats_of(job, work.tokens.begun);
+  for (const auto& [id, each] : jobs) {
+    if (each->filling && each->reuse->stream != nullptr) floats += floats_of(*each, each->reuse->tokens.begun);
+  }
+  constexpr int64_t kBeyondThePool = int64_t{64} << 20;
+  return floats * static_cast<int64_t>(sizeof(float)) <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
 }
 
 bool Engine::State::is_there(const SegmentIndex::View& view) const {
@@ -112,13 +148,21 @@ std::vector<float> Engine::State::keys_of(const EngineJob& job, int layer) const
 
 bool Engine::State::advance_reuse() {
   EngineJob* next = nullptr;
+  const auto turn_of = [&](uint64_t caller) {
+    uint64_t last = 0;
+    for (const auto& [id, job] : jobs) last = job->caller == caller ? std::max(last, job->filled_in_turn) : last;
+    return last;
+  };
+  // Callers in turn, of those of the highest priority.
+  const auto rank_of = [&](const EngineJob& job) { return std::tuple(-int64_t{job.priority}, turn_of(job.caller), job.id); };
   for (const auto& [id, job] : jobs) {
+    if (!job->filling) job->reuse.reset();  // it had to give up its pages
     if (!job->filling) continue;
-    const bool is_before =
-        next == nullptr || job->priority > next->priority || (job->priority == next->priority && id < next->id);
+    const bool is_before = next == nullptr || rank_of(*job) < rank_of(*next);
     if (is_before) next = job.get();
   }
   if (next == nullptr) return false;
+  next->filled_in_turn = ++turns;
   ReuseWork& work = *next->reuse;
   if (work.looks) {
     look(*next, work);
@@ -218,8 +262,10 @@ void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
 void Engine::State::end_reuse(EngineJob& job) {
   const int stored = job.stored_tokens();
   const std::vector<int32_t>& rows = job.reuse->rows;
-  job.result.recomputed_tokens = static_cast<int>(std::count_if(
-      rows.begin(), rows.end(), [&](int32_t row) { return job.reuse->tokens.copied[static_cast<size_t>(row)] != 0; }));
+  job.turned = job.reuse->tokens.copied;
+  for (const int32_t row : rows) job.turned[static_cast<size_t>(row)] = 0;
+  job.result.recomputed_tokens = job.result.copied_tokens - count_behind(job.matched, job.turned);
+  if (job.request.recomputation.rule == Recomputation::Rule::kAll) job.exact = INT32_MAX;  // nothing is a copy's any more
   refresh_given(job, stored);
   scheduler.given(job, stored);
   job.filling = false;
@@ -228,21 +274,32 @@ void Engine::State::end_reuse(EngineJob& job) {
 
 void Engine::State::offer_segments(const EngineJob& job) const {
   if (kv->segments() == nullptr || job.own_pages) return;
+  for (const Segment& segment : job.request.segments) offer_segment(job, segment);
+  if (job.request.answer_extra_key)
+    offer_segment(job, {job.prompt, static_cast<int>(job.tokens.size()), *job.request.answer_extra_key});
+}
+
+void Engine::State::offer_segment(const EngineJob& job, const Segment& segment) const {
   SegmentIndex& index = *kv->segments();
   const int page = cache.page();
   const int block = index.block();
-  for (const Segment& segment : job.request.segments) {
-    const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
-    const int end = std::min(segment.end, static_cast<int>(job.pages().size()) * page);  // it may have had to give up its pages
-    for (int first = segment.first; first + block <= end; first += block) {
-      const std::array pages = {job.pages()[static_cast<size_t>(first / page)],
-                                job.pages()[static_cast<size_t>((first + block - 1) / page)]};
-      const SegmentIndex::View view{pages, {cache.serial(pages[0]), cache.serial(pages[1])}, first % page, first};
-      if (!is_there(view)) continue;  // nobody else will know these pages
-      const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
-      const SegmentIndex::View* const known = index.find(space, run);
-      if (known == nullptr || !is_there(*known)) index.offer(space, run, view);
-    }
+  const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
+  const int end = std::min(segment.end, static_cast<int>(job.pages().size()) * page);  // it may have had to give up its pages
+  for (int first = segment.first; first + block <= end; first += block) {
+    // Copies are made of what was computed, never of copies.
+    const auto is_turned = [&](int token) {
+      return token < static_cast<int>(job.turned.size()) && job.turned[static_cast<size_t>(token)] != 0;
+    };
+    bool is_copy = false;
+    for (int token = first; token < first + block; ++token) is_copy = is_copy || is_turned(token);
+    if (is_copy) continue;
+    const std::array pages = {job.pages()[static_cast<size_t>(first / page)],
+                              job.pages()[static_cast<size_t>((first + block - 1) / page)]};
+    const SegmentIndex::View view{pages, {cache.serial(pages[0]), cache.serial(pages[1])}, first % page, first};
+    if (!is_there(view)) continue;  // nobody else will know these pages
+    const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
+    const SegmentIndex::View* const known = index.find(space, run);
+    if (known == nullptr || !is_there(*known)) index.offer(space, run, view);
   }
 }
 

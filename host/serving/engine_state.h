@@ -40,6 +40,8 @@ struct EngineJob : Sequence {
   RequestResult result;
   std::unique_ptr<RequestState> flow_state;
   std::unique_ptr<ReuseWork> reuse;  // as long as `filling`
+  std::vector<uint8_t> turned;       // by token of the prompt: K and V are a copy's; empty: of none
+  uint64_t filled_in_turn = 0;       // the last of Engine::State::turns that was its
   bool admitted = false;
   bool decoded = false;    // its first decode step has begun
   bool cancelled = false;  // during a pass; takes effect after it
@@ -114,6 +116,7 @@ struct Engine::State {
   EngineStats stats;
   BatchBuilder reuse_batch;         // of a chunk of a prompt that is partly copied
   std::vector<int32_t> reuse_rows;  // the same
+  uint64_t turns = 0;               // chunks of such prompts
 
  private:
   void check(const Request& request) const;
@@ -148,6 +151,8 @@ struct Engine::State {
   /// Does a chunk for whoever is the first in rank of those that are filled; false: nobody is.
   bool advance_reuse();
   bool is_filling() const;
+  /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's.
+  bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
   /// A chunk on its way to the boundary.
@@ -158,6 +163,8 @@ struct Engine::State {
   void end_reuse(EngineJob& job);
   /// What is known of the prompt's segments others may find from now on.
   void offer_segments(const EngineJob& job) const;
+  /// Those of the blocks of a segment whose K and V are no copies.
+  void offer_segment(const EngineJob& job, const Segment& segment) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();
   /// Begins the next pass; false if there is nothing to do.

@@ -321,6 +321,14 @@ int32_t PageCache::publish(int32_t parent, std::span<const int32_t> tokens, int3
   return number_of(group, known);
 }
 
+void PageCache::touch(int32_t page) {
+  Group& group = at(0);
+  const int32_t place = place_of(group, page);
+  if (!group.idle.contains(place)) return;
+  group.idle.remove(place);
+  group.idle.add(place);
+}
+
 int32_t PageCache::publish_beside(int32_t node, int group, int32_t page) {
   if (!index_) return page;
   const int32_t node_place = place_of(at(0), node);

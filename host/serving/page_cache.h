@@ -131,9 +131,15 @@ class PageCache {
   /// go on with.
   int32_t publish(int32_t parent, std::span<const int32_t> tokens, int32_t page);
   /// The same for the page of another group that has the tokens of page `node` of the first, which is published.
+  int32_t publish_beside(int32_t node, int group, int32_t page);
+  /// A page of the first group is wanted: if it is idle, others go before it.
+  void touch(int32_t page);
+  /// Makes a page of the first group, full with `tokens`, known by itself: not as part of a prefix, but as long as it would be.
+  void publish_apart(std::span<const int32_t> tokens, int32_t page) {
+    if (index_) index_->insert_apart(tokens, place_of(at(0), page));
+  }
   /// Of what a page of the first group holds that is known to others: another number as soon as it is not. 0: nobody knows it.
   uint64_t serial(int32_t page) const { return index_ ? index_->serial(place_of(at(0), page)) : 0; }
-  int32_t publish_beside(int32_t node, int group, int32_t page);
 
  private:
   static constexpr int kNobody = -1;  // who owns a slab that no group has

@@ -169,6 +169,8 @@ void Scheduler::preempt(Sequence& sequence) {
   sequence.published = 0;
   sequence.filling = false;
   sequence.exact = INT32_MAX;
+  sequence.is_known_apart = false;
+  sequence.apart = 0;
   ++sequence.preemptions;
   ++preemptions_;
   insert_by_rank(waiting_, sequence);
@@ -336,7 +338,7 @@ int Scheduler::most_rows() const {
 
 bool Scheduler::is_token_awaited() const {
   return std::any_of(running_.begin(), running_.end(),
-                     [&](const Sequence* each) { return !is_computed(*each) && is_small(prompt_rows(*each)); });
+                     [&](const Sequence* each) { return !is_computed(*each) && !each->filling && is_small(prompt_rows(*each)); });
 }
 
 void Scheduler::append_prompts() {
@@ -455,7 +457,8 @@ void Scheduler::publish(Sequence& sequence) {
   if (sequence.own_pages || has_slots()) return;
   const int page = cache_.page();
   const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
-  const int limit = std::min(options_.decode_differs ? std::min(known, sequence.prompt - 1) : known, sequence.exact);
+  const int computed = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
+  const int limit = std::min(computed, sequence.exact);
   while ((sequence.published + 1) * page <= limit) {
     const auto index = static_cast<size_t>(sequence.published);
     std::vector<int32_t>& pages = sequence.kept.front().pages;
@@ -476,6 +479,13 @@ void Scheduler::publish(Sequence& sequence) {
     ++sequence.published;
     // The page before was kept for this one to follow it.
     if (index > 0 && !needs(sequence, 0, static_cast<int>(index) - 1)) drop_page(sequence, 0, static_cast<int>(index) - 1);
+  }
+  if (!sequence.is_known_apart) return;
+  sequence.apart = std::max(sequence.apart, sequence.published);
+  for (; (sequence.apart + 1) * page <= computed; ++sequence.apart) {
+    const auto index = static_cast<size_t>(sequence.apart);
+    const std::span<const int32_t> tokens(sequence.tokens);
+    cache_.publish_apart(tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)), sequence.pages()[index]);
   }
 }
 

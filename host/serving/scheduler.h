@@ -41,9 +41,10 @@ struct Sequence {
   int given_tokens = 0;         // whose K and V come from elsewhere, unless the prefix cache knows all of their full pages
   /// Something fills pages of it beside what is planned: it is not.
   bool filling = false;
-  /// Tokens, the first, whose K and V are what computing them gives: no page beyond is offered to others.
+  /// Tokens, the first, whose K and V are what computing them gives: no page beyond is part of a prefix.
   int exact = INT32_MAX;
-  bool own_pages = false;  // shares none: what the prefix cache knows is copied, and what it computes is not offered
+  bool is_known_apart = false;  // pages beyond are known all the same (PageCache::publish_apart)
+  bool own_pages = false;       // shares none: what the prefix cache knows is copied, and what it computes is not offered
   uint64_t seed = 0;
   RequestState* state = nullptr;  // may be null
 
@@ -51,6 +52,7 @@ struct Sequence {
   std::vector<KeptPages> kept;  // by group
   int computed = 0;             // tokens whose K and V lie in these pages, or did
   int published = 0;            // pages offered to others
+  int apart = 0;                // pages up to the last that is known apart
   int matched = 0;              // tokens found in the prefix cache at the first admission
   int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
   int preemptions = 0;

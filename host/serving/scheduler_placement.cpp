@@ -154,6 +154,7 @@ void Scheduler::given(Sequence& sequence, int tokens) {
       if (places[i] >= 0) held[first + static_cast<size_t>(places[i])] = static_cast<int32_t>(i / heads);
     }
   }
+  publish(sequence);
 }
 
 void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, bool decoding) {

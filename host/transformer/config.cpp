@@ -133,7 +133,7 @@ class Yarn {
     const auto scale = [&](double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; };
     const auto numerator = positive(rope, "mscale");
     const auto denominator = positive(rope, "mscale_all_dim");
-    attention_scale_ = rope.find_number("attention_factor", 0, kMost)
+    attention_scale_ = positive(rope, "attention_factor")
                            .value_or(numerator && denominator ? scale(*numerator) / scale(*denominator) : scale(1));
   }
 
@@ -182,6 +182,7 @@ Device::Rope read_rope(const JsonObject& config, int head_dim, int& positions) {
   }
   std::optional<Yarn> yarn;
   if (type == "yarn") {
+    if (theta <= 1) theta_owner.refuse("rope_theta", "yarn wants a base above 1");
     const auto original = scaling->find_integer("original_max_position_embeddings", 1, kMostPositions);
     yarn.emplace(*scaling, theta, head_dim, factor, static_cast<int>(original.value_or(positions)));
     if (original) {

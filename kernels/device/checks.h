@@ -35,9 +35,9 @@ void require_pages(const Pool& pool, int group, std::span<const int32_t> pages);
 void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens);
 /// `slots`, empty or one for each token, are of `pages`, or -1.
 void require_slots(const Pool& pool, int group, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots);
-/// `moves` name pages and tokens of a group.
 /// Runs that lie in pages of the group, whose positions are those of a text.
 void require_runs(const Pool& pool, int group, std::span<const ShiftedRun> runs);
+/// `moves` name pages and tokens of a group.
 void require_moves(const Pool& pool, int group, std::span<const TokenMove> moves);
 /// As many targets as sources, all of which lie in the pool.
 void require_copies(const Pool& pool, int group, std::span<const int32_t> sources, std::span<const int32_t> targets);

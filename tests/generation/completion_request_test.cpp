@@ -126,6 +126,9 @@ TEST(CompletionRequest, ReadsSegmentsOfIdsAndOfMessages) {
   EXPECT_EQ(chat.messages[0].segments[0].size, 6U);
   EXPECT_EQ(chat.messages[0].segments[0].extra_key, "k");
   EXPECT_EQ(chat.recomputation.rule, Recomputation::Rule::kNone);
+  EXPECT_FALSE(chat.answer_extra_key);
+  EXPECT_EQ(parse({{"prompt", "a"}, {"answer_extra_key", "team"}}).answer_extra_key, "team");
+  EXPECT_EQ(refused_field(R"({"prompt": "a", "answer_extra_key": 3})"), "answer_extra_key");
   for (const auto& [name, boundary] : {std::pair("sparsex", 1), {"sparsex_nohybrid", 0}}) {
     const CompletionRequest named = parse({{"prompt", "a"}, {"recompute", name}});
     EXPECT_EQ(named.recomputation.rule, Recomputation::Rule::kSparseQ);
@@ -154,6 +157,9 @@ TEST(CompletionRequest, RefusesSegmentsThatAreNone) {
   EXPECT_EQ(chat(R"({"type": "segment", "text": ""})"), "messages");
   EXPECT_EQ(chat(R"({"type": "segment"})"), "messages");
   EXPECT_EQ(chat(R"({"type": "segments", "text": "a"})"), "messages");
+  std::string many = R"({"type": "segment", "text": "a"})";
+  for (int i = 0; i < 4096; ++i) many += R"(,{"type": "segment", "text": "a"})";
+  EXPECT_EQ(chat(many), "messages") << "4097 of them";
   EXPECT_EQ(refused_field(R"({"messages": [{"role": "user", "content": "a"}], "segments": []})", CompletionKind::kChat),
             "segments");
 }

@@ -127,6 +127,76 @@ TEST_F(SegmentsTest, WhatIsCopiedIsNobodyElsesPrefix) {
   EXPECT_EQ(distance(result, exact), 0);
 }
 
+TEST_F(SegmentsTest, AnswersAreSegmentsOfLaterPrompts) {
+  Engine engine(*device_, *model_, nullptr, options());
+  Request first = without_segments(prompt_of({text(1, 13)}));
+  first.answer_extra_key = "team";
+  first.max_tokens = 45;
+  const std::vector<int32_t> answer = run(engine, first).tokens;
+  // Another's prompt has it; its own answer is a segment, too, though some of its prompt is copied.
+  Request second = as(prompt_of({text(5, 30), answer, text(7, 3)}, "team"), Rule::kSparseQ, 0.1);
+  second.answer_extra_key = "team";
+  second.max_tokens = 40;
+  const RequestResult reply = run(engine, second);
+  EXPECT_EQ(reply.copied_tokens, 40) << "all that its cache has of 45 tokens, in blocks of 8";
+  const Request third = as(prompt_of({text(9, 21), reply.tokens, text(3, 5), answer, text(8, 2)}, "team"), Rule::kAll);
+  const RequestResult last = run(engine, third);
+  EXPECT_GE(last.copied_tokens, 40 + 24);
+  EXPECT_LT(distance(last, third), 1e-4);
+  EXPECT_EQ(run(engine, as(prompt_of({text(4, 21), answer, text(8, 2)}, "others"), Rule::kNone)).copied_tokens, 0);
+}
+
+TEST_F(SegmentsTest, CopiesAreNotCopied) {
+  Engine engine(*device_, *model_, nullptr, options(32));
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 9)}));
+  // A copy of it, which stays, and requests that take the pages of what was copied.
+  const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 12)}), Rule::kNone);
+  EXPECT_EQ(run(engine, again).copied_tokens, 40);
+  for (int i = 0; i < 4; ++i) run(engine, without_segments(prompt_of({text(20 + i, 150)})));
+  const RequestResult result = run(engine, as(prompt_of({text(6, 17), text(2, 40), text(7, 3)}), Rule::kNone));
+  EXPECT_EQ(result.copied_tokens, 0) << "the original is gone, and a copy is nobody's to copy";
+}
+
+TEST_F(SegmentsTest, WhatIsOftenWantedStays) {
+  Engine engine(*device_, *model_, nullptr, options(45));  // of three such prompts
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 9)}));
+  for (int i = 0; i < 10; ++i) {
+    const RequestResult result = run(engine, as(prompt_of({text(30 + i, 40 + i), text(2, 40), text(50 + i, 20)}), Rule::kNone));
+    EXPECT_EQ(result.copied_tokens, 40) << "the " << i << "th time";
+  }
+}
+
+TEST_F(SegmentsTest, AllComputedAgainIsAPrefixAsAnyOther) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 9)}));
+  const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 20)}), Rule::kAll);
+  EXPECT_EQ(run(engine, again).copied_tokens, 40);
+  const Request exact = without_segments(again);
+  const RequestResult result = run(engine, exact);
+  EXPECT_GE(result.cached_tokens, 80);
+  EXPECT_LT(distance(result, exact), 1e-5);
+}
+
+TEST_F(SegmentsTest, CallersTakeTurns) {
+  EngineOptions slow = options();
+  slow.max_pass_tokens = 8;
+  Engine engine(*device_, *model_, nullptr, slow);
+  run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 9)}));
+  std::vector<uint64_t> many;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(engine.submit(as(prompt_of({text(30 + i, 40), text(2, 40), text(50 + i, 20)}), Rule::kSparseQ, 0.5)));
+  }
+  Request other = as(prompt_of({text(40, 40), text(2, 40), text(60, 20)}), Rule::kSparseQ, 0.5);
+  other.caller = 5;
+  const uint64_t id = engine.submit(other);
+  std::vector<uint64_t> ended;
+  while (engine.step()) {
+    for (const RequestResult& result : engine.take_finished()) ended.push_back(result.id);
+  }
+  ASSERT_EQ(ended.size(), 5U);
+  EXPECT_LE(std::find(ended.begin(), ended.end(), id) - ended.begin(), 1) << "second at the latest";
+}
+
 TEST_F(SegmentsTest, FieldsOfFlowsAreThoseOfTheNewPlace) {
   const Plan plan = plan_of(testing::kQuest);
   Engine engine(*device_, *model_, &plan, options());

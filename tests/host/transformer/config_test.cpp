@@ -219,6 +219,7 @@ TEST(Config, RefusesWhatItWouldComputeWrongly) {
   expect_refused("rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}, "\"rope_type\" is \"longrope\"");
   expect_refused("rope_scaling", {{"rope_type", "yarn"}}, "\"factor\" is missing");
   expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 0.5}}, "\"factor\"");
+  expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 1.0}}, "\"rope_theta\"");
   expect_refused("rope_scaling", {{"rope_type", "linear"}}, "\"factor\" is missing");
   expect_refused("rope_scaling",
                  {{"rope_type", "llama3"},
