@@ -80,12 +80,9 @@ void add_rates(CLI::App& command, std::vector<double>& rates) {
       ->option_text(kListText);
 }
 
-void add_serve_options(CLI::App& command, BenchOptions& options) {
-  command.footer("Example: sluice bench serve --random-weights qwen3-0.6b --layers 4 --batch 2 --tokens 512 --k 13 --profile");
+/// A model, or the shape of one.
+void add_model_or_shape(CLI::App& command, BenchOptions& options) {
   CLI::Option* model = add_model(command, options.model);
-  CLI::Option* beside =
-      command.add_option("--beside", options.beside, "Another flow, to compare with in place of dense attention")
-          ->option_text("FLOW");
   CLI::Option* random =
       command
           .add_option("--random-weights", options.random_weights,
@@ -93,6 +90,14 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
           ->excludes(model)
           ->option_text("NAME");
   command.add_option("--layers", options.layers, "Layers of it; 0: all")->check(decimal_number(0, 1024))->needs(random);
+}
+
+void add_serve_options(CLI::App& command, BenchOptions& options) {
+  command.footer("Example: sluice bench serve --random-weights qwen3-0.6b --layers 4 --batch 2 --tokens 512 --k 13 --profile");
+  add_model_or_shape(command, options);
+  CLI::Option* beside =
+      command.add_option("--beside", options.beside, "Another flow, to compare with in place of dense attention")
+          ->option_text("FLOW");
   command.add_option("--batch", options.batch, "Sequences that decode together")
       ->check(decimal_number(1, 256))
       ->capture_default_str();
@@ -117,14 +122,7 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
 }
 
 void add_segments_options(CLI::App& command, BenchOptions& options) {
-  CLI::Option* model = add_model(command, options.model);
-  CLI::Option* random =
-      command
-          .add_option("--random-weights", options.random_weights,
-                      fmt::format("A model of this shape with random weights: {}", fmt::join(known_geometries(), ", ")))
-          ->excludes(model)
-          ->option_text("NAME");
-  command.add_option("--layers", options.layers, "Layers of it; 0: all")->check(decimal_number(0, 1024))->needs(random);
+  add_model_or_shape(command, options);
   command.add_option("--tokens", options.tokens, "Tokens of the prompt")
       ->check(decimal_number(32, 1 << 20))
       ->capture_default_str();

@@ -317,7 +317,7 @@ void add_eval(CLI::App& app) {
       "  sluice eval quest my_flow.lua --suite quick --json result.json\n"
       "  sluice eval quest --tasks needle_multiquery,trace --tokens 4096 --samples 50\n"
       "  sluice eval quest my_flow.lua --traces\n"
-      "  sluice eval cover_choices --set refined=0,1/16,1 --set bias=count,none --tasks salad_easy\n"
+      "  sluice eval luka_choices --set refined=0,1/16,1 --set bias=count,none --tasks salad_easy\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --suite real\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --tasks jsonl:aime24.jsonl --generations 16 --k 16");
   command->callback([options, command] {

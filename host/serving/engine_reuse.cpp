@@ -1,5 +1,5 @@
-// Segments: what is copied of a prompt from where its text stood before, and what of it is computed again. It is done beside the
-// passes that the scheduler plans, a chunk a step, so that nobody waits for all of it.
+// Segments: what is copied of a prompt from where its text stood before, and what of it is computed again. Copies are made as a
+// request is admitted. What is computed is so beside the passes that the scheduler plans, a chunk a step: nobody waits for all.
 
 #include <algorithm>
 #include <cmath>
@@ -93,7 +93,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (runs.empty() || !has_memory_for(job, *work)) return;
   device.copy_shifted(pool, 0, runs, config.rope);
   job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
-  job.filling = true;
+  job.filling = may_fill = true;
   job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, found);
   job.result.copied_tokens = count_behind(job.matched, found.copied);
   stats.copied_tokens += static_cast<uint64_t>(found.count());
@@ -147,6 +147,8 @@ std::vector<float> Engine::State::keys_of(const EngineJob& job, int layer) const
 }
 
 bool Engine::State::advance_reuse() {
+  if (!may_fill) return false;  // as at every step of those who only decode
+  may_fill = false;
   EngineJob* next = nullptr;
   const auto turn_of = [&](uint64_t caller) {
     uint64_t last = 0;
@@ -158,6 +160,7 @@ bool Engine::State::advance_reuse() {
   for (const auto& [id, job] : jobs) {
     if (!job->filling) job->reuse.reset();  // it had to give up its pages
     if (!job->filling) continue;
+    may_fill = true;
     const bool is_before = next == nullptr || rank_of(*job) < rank_of(*next);
     if (is_before) next = job.get();
   }

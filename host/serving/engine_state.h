@@ -117,6 +117,7 @@ struct Engine::State {
   BatchBuilder reuse_batch;         // of a chunk of a prompt that is partly copied
   std::vector<int32_t> reuse_rows;  // the same
   uint64_t turns = 0;               // chunks of such prompts
+  bool may_fill = false;            // somebody was filled when it was looked last, or has begun since
 
  private:
   void check(const Request& request) const;

@@ -6,22 +6,16 @@
 #include <string>
 
 #include "tests/kernels/paged_batch.h"
+#include "tests/kernels/random_floats.h"
 
 namespace sluice {
 namespace {
 
 using test::PagedBatch;
+using test::random_floats;
 
 std::unique_ptr<Weight> weight_of(Device& device, std::vector<float>& values, int64_t rows) {
   return device.create_weight(values.data(), DataType::kF32, rows, static_cast<int64_t>(values.size()) / rows);
-}
-
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 std::vector<double> norm_judge(const std::vector<float>& x, const std::vector<float>& gain, double epsilon) {

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 
 #include "kernels/device/open_pass.h"
 #include "scripting/base/error.h"
 #include "tests/kernels/paged_batch.h"
+#include "tests/kernels/random_floats.h"
 
 namespace sluice {
 namespace {
@@ -14,14 +14,6 @@ namespace {
 constexpr int kDim = 32;
 constexpr int kHeads = 2;
 constexpr int kPage = 16;
-
-std::vector<float> normal(size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> numbers(count);
-  for (float& each : numbers) each = draw(random);
-  return numbers;
-}
 
 /// Appends `rows` at positions from `first` on, rotated for them, to `page`.
 void append(Device& device, Pool& pool, int32_t page, int first, std::vector<float> qkv, const Device::Rope& rope) {
@@ -64,7 +56,7 @@ TEST(ShiftedRuns, KeysAreThoseOfTheirNewPlaceAndComeBack) {
         // A page's worth of a text, before and after.
         const int from = shift < 0 ? -shift / kPage * kPage + kPage : 3 * kPage;
         const int to = from + shift;
-        const std::vector<float> qkv = normal(size_t{8} * 3 * kHeads * kDim, 7);
+        const std::vector<float> qkv = test::random_floats(size_t{8} * 3 * kHeads * kDim, 7);
         append(*device, *pool, 1, from, qkv, rope);  // tokens 0 to 7 of page 1
         append(*device, *pool, 2, to / kPage * kPage, qkv, rope);
         // Rows of page 3 stand where they are to go.
@@ -105,7 +97,7 @@ TEST(ShiftedRuns, ScoresOfTokensThatMovedTogetherAreUnchanged) {
   const auto device = create_cpu_device({.threads = 1});
   const PageLayout layout = page_layout({.head_dim = kDim, .group = 1, .page = kPage, .kv = DataType::kF32}, {});
   const auto pool = device->create_pool(1, kHeads, 4, layout);
-  append(*device, *pool, 0, 5 * kPage, normal(size_t{kPage} * 3 * kHeads * kDim, 3), {});
+  append(*device, *pool, 0, 5 * kPage, test::random_floats(size_t{kPage} * 3 * kHeads * kDim, 3), {});
   const ShiftedRun run{0, 0, 2, 0, kPage, 5 * kPage, 900 * kPage};
   device->copy_shifted(*pool, 0, {&run, 1}, {});
   const std::vector<float> before = keys_of(*pool, 0, 0), after = keys_of(*pool, 2, 0);
@@ -126,7 +118,8 @@ TEST(ShiftedRuns, ByWayOfTheHostTheyAreTheSame) {
   const auto device = create_cpu_device({.threads = 2});
   const PageLayout layout = page_layout({.head_dim = kDim, .group = 1, .page = kPage, .kv = DataType::kBF16}, {});
   const auto pool = device->create_pool(3, kHeads, 6, layout);
-  for (const int page : {0, 1}) append(*device, *pool, page, page * kPage, normal(size_t{kPage} * 3 * kHeads * kDim, 3), {});
+  for (const int page : {0, 1})
+    append(*device, *pool, page, page * kPage, test::random_floats(size_t{kPage} * 3 * kHeads * kDim, 3), {});
   const std::vector<ShiftedRun> runs = {{0, 5, 2, 0, 11, 5, 640}, {1, 0, 2, 11, 5, 16, 651}, {0, 0, 3, 9, 5, 0, 1001}};
   device->copy_shifted(*pool, 0, runs, scaled_rope());
   std::vector<ShiftedRun> elsewhere = runs;
@@ -169,7 +162,7 @@ TEST(RowMasses, AreWhatFloat64Gives) {
                           .kv_heads = kHeads,
                           .head_dim = kDim};
     device->reserve(limits);
-    std::vector<float> q = normal(size_t(rows) * size_t(query_heads) * kDim, 4);
+    std::vector<float> q = test::random_floats(size_t(rows) * size_t(query_heads) * kDim, 4);
     std::vector<int32_t> chosen;
     for (int row = 0; row < rows; row += 3) chosen.push_back(row);
     std::vector<float> masses(size_t(length), 0.5F);
