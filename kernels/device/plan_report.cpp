@@ -146,7 +146,7 @@ class Roofline {
     const double summaries = summary_bytes(plan_.graph, shown, budget);
     total.attention = budget * kv_page_ + summaries;
     add_row("attention", total.attention,
-            fmt::format("{:.0f} of {:.0f} pages{}", budget, pages_, summaries > 0 ? ", the others through their fields" : ""));
+            fmt::format("{:.0f} of {:.0f} pages{}", budget, pages_, summaries > 0 ? ", the others through their summaries" : ""));
     add_steps(plan_.after, shown, total,
               [](size_t step, std::string_view kind) { return fmt::format("then {} {}", step, kind); });
     add_row("flow", total.total(), beside_dense(total.total(), dense()));
