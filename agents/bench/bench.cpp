@@ -11,6 +11,7 @@
 #include "kernels/cpu/runtime/memory.h"
 #include "kernels/cpu/runtime/peak.h"
 #include "kernels/cpu/runtime/thread_pool.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {
@@ -56,6 +57,11 @@ void raise_arithmetic_peak(BenchReport& report, int threads) {
   const cpu::ProductPeak peak = cpu::measure_product_peak(threads);
   report.gflop_per_s = std::max(report.gflop_per_s, peak.gflop_per_s);
   report.arithmetic = peak.unit;
+}
+
+void require_case(const BenchOptions& options, size_t cases) {
+  if (static_cast<size_t>(options.only) <= cases) return;
+  throw InputError(fmt::format("--case {}: there are {}", options.only, cases), "leave --case out for all of them");
 }
 
 void set_limits(BenchReport& report) {

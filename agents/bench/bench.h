@@ -17,7 +17,7 @@ struct BenchOptions {
   double seconds = 0.5;  // of measuring, for each row
   std::string model;     // its path; for benchmarks that need one
   std::string flow;      // file or shipped name; for benchmarks that need one
-  int only = 0;          // case, of the layer; 0: all of them
+  int only = 0;          // case, where they can be chosen; 0: all of them
 
   // The serving loop.
   std::string beside;          // a flow to compare with, as `flow`, in place of dense attention; empty: dense attention
@@ -125,6 +125,9 @@ void raise_arithmetic_peak(BenchReport& report, int threads);
 /// Gives every row the time that the report's limits allow for its bytes and its operations, whichever takes longer; the other
 /// of the two becomes 0.
 void set_limits(BenchReport& report);
+
+/// Throws InputError if there is no case of the number that was asked for.
+void require_case(const BenchOptions& options, size_t cases);
 
 /// Median time in microseconds of one `call`: warmed up, then repeated for `seconds` (at least five times). `call` gets
 /// the number of the repetition, so that it can rotate its buffers.

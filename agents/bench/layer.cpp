@@ -173,9 +173,7 @@ void measure(Device& device, const LayerShape& shape, const std::vector<FlowGrap
 BenchReport run_layer_bench(const BenchOptions& options) {
   const bool cuda = options.device == "cuda";
   std::span<const Case> cases = cuda ? std::span<const Case>(kCudaCases) : kCpuCases;
-  if (options.only > static_cast<int>(cases.size())) {
-    throw InputError(fmt::format("--case {}: there are {}", options.only, cases.size()), "leave --case out for all of them");
-  }
+  require_case(options, cases.size());
   if (options.only > 0) cases = cases.subspan(static_cast<size_t>(options.only) - 1, 1);
   std::optional<FlowScript> script;
   if (!options.flow.empty()) {

@@ -167,7 +167,7 @@ void add_bench(CLI::App& app) {
     if (benchmark.run == run_index_bench || benchmark.run == run_layer_bench || benchmark.run == run_serve_bench) {
       command->add_option("--flow", settings->options.flow, "Lua file, - for standard input, or the name of a shipped flow");
     }
-    if (benchmark.run == run_layer_bench) {
+    if (benchmark.run == run_layer_bench || benchmark.run == run_patterns_bench) {
       command->add_option("--case", settings->options.only, "Only the case of this number, from 1")
           ->check(decimal_number(1, 100));
     }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "agents/bench/bench.h"
 #include "agents/bench/cuda/paged_case.h"
@@ -94,14 +95,21 @@ BenchReport run_cuda_patterns_bench(const BenchOptions& options) {
                      .copy_tb_per_s = measure_device_copy(),
                      .gflop_per_s = tensor_gflop_per_s(),
                      .arithmetic = "bf16 tensor cores at the highest clock, calculated"};
+  // As most models have it, groups of query heads share K and V: the rows of a tile are fewer, and see what lies closer together.
+  constexpr int kGroup = 8;
+  std::vector<std::function<BenchRow()>> cases;
   for (const int tokens : {2048, 8192, 16384}) {
     for (const NamedPattern& named : patterns()) {
-      report.rows.push_back(measure_prefill(named, tokens, 1, options.seconds));
-      report.rows.push_back(measure_step(named, tokens, options.seconds));
+      cases.emplace_back([named, tokens, &options] { return measure_prefill(named, tokens, 1, options.seconds); });
+      cases.emplace_back([named, tokens, &options] { return measure_step(named, tokens, options.seconds); });
     }
-    // As most models have it: the rows of a tile are fewer, and what they see lies closer together.
-    constexpr int kGroup = 8;
-    for (const NamedPattern& named : patterns()) report.rows.push_back(measure_prefill(named, tokens, kGroup, options.seconds));
+    for (const NamedPattern& named : patterns()) {
+      cases.emplace_back([named, tokens, &options] { return measure_prefill(named, tokens, kGroup, options.seconds); });
+    }
+  }
+  require_case(options, cases.size());
+  for (size_t index = 0; index < cases.size(); ++index) {
+    if (options.only == 0 || static_cast<size_t>(options.only) == index + 1) report.rows.push_back(cases[index]());
   }
   set_limits(report);
   return report;

@@ -26,9 +26,9 @@ struct Ends {
   __device__ __forceinline__ Ends(const PartArguments& a, const Work& work, int row) {
     for (int half = 0; half < 2; ++half) {
       const int pair = work.pair + row + 8 * half;
-      const int own = a.row_at(work.sequence, pair / a.group);
+      const int own = a.row_at(work.sequence, a.by_group.quotient(pair));
       const bool is_there = row + 8 * half < work.pairs && (!a.parts.are_far() || own < a.rows_of(work.sequence));
-      const int head = work.head * a.group + pair % a.group;
+      const int head = work.head * a.group + a.by_group.remainder(pair);
       rows[half] = is_there ? a.out + (work.query + own) * a.out_stride + head * Dim : nullptr;
       const int64_t of_call = work.query + own - __ldg(a.query_indptr);
       logs[half] = is_there ? a.parts.logs + of_call * (a.kv_heads * a.group) + head : nullptr;
@@ -96,33 +96,29 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
   while (work.sequence >= 0) {
     int row[2];  // this thread's among the work's
     for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
-    const auto tokens_seen = [&](int pair) { return work.place + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
+    const auto tokens_seen = [&](int pair) {
+      return work.place + a.by_group.quotient(work.pair + min(pair, work.pairs - 1)) + 1;
+    };
     [[maybe_unused]] const int32_t* list = nullptr;
-    [[maybe_unused]] const uint32_t* gathered = nullptr;  // what the thread's first row sees of tiles that are gathered
-    OwnSights<2> own;
+    [[maybe_unused]] const uint32_t* seen = nullptr;  // what the thread's first row sees of tiles
+    [[maybe_unused]] int limits[2] = {0, 0};
     if constexpr (kListed) {
-      list = a.sights.list(work.place, work.head) + 1;
-      gathered = reinterpret_cast<const uint32_t*>(list - 1 + a.sights.gathered_place) + row[0] * (S::kTokens / 32);
-      for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
+      list = a.sights.list(work.place, work.head);
+      seen = reinterpret_cast<const uint32_t*>(list + a.sights.seen_place) + row[0] * (S::kTokens / 32);
     } else {
-      for (int half = 0; half < 2; ++half) own.limits[half] = tokens_seen(row[half]);
+      for (int half = 0; half < 2; ++half) limits[half] = tokens_seen(row[half]);
     }
     // Of a tile, which a list names by its entry.
     using Tile = std::conditional_t<kListed, Entry, int>;
     const auto sight_of = [&](Tile tile) -> MaskedSight {
       if constexpr (kListed) {
-        return MaskedSight(own, gathered, tile);
+        return MaskedSight(a, work, row[0], seen, tile);
       } else {
-        return MaskedSight(own.limits, tile * S::kTokens);
+        return MaskedSight(limits, tile * S::kTokens);
       }
     };
     Rows<Dim> rows;
     const auto step = [&](Tile tile, auto masked) {
-      barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
-      rows.ask_scores(query, places.slot(0, key_turn.stage));
-      barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
-      rows.ask_output(places.slot(1, value_turn.stage));
-      // Words of masks are asked for while the products are under way.
       [[maybe_unused]] const auto words = [&] {
         if constexpr (kListed && decltype(masked)::value) {
           return sight_of(tile);
@@ -130,6 +126,10 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
           return SeesAll{};
         }
       }();
+      barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
+      rows.ask_scores(query, places.slot(0, key_turn.stage));
+      barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
+      rows.ask_output(places.slot(1, value_turn.stage));
       products_wait<1>();
       rows.pin_scores();
       release(0, key_turn.stage);
@@ -137,7 +137,7 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
       if constexpr (!kListed && decltype(masked)::value) {
         rows.soften(a.scale, sight_of(tile));
       } else {
-        rows.soften(a.scale, words);
+        rows.soften(a.scale, words.taken());
       }
       products_wait<0>();
       rows.pin_output();
@@ -150,7 +150,7 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     Tile tile(0);
     [[maybe_unused]] int whole_tiles = 0;
     if constexpr (kListed) {
-      tile = Entry(__ldg(list));
+      tile = work.entries[0];
     } else {
       whole_tiles = tokens_seen(first) / S::kTokens;
     }
@@ -170,16 +170,16 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     release(0, key_turn.stage);
     key_turn.next();
     if constexpr (kListed) {
-      rows.soften(a.scale, first_words);
+      rows.soften(a.scale, first_words.taken());
     } else {
       rows.soften(a.scale, sight_of(tile));
     }
     rows.take_weights();
 
     if constexpr (kListed) {
-      const auto entry_at = [&](int number) { return Entry(__ldg(list + min(number, work.tiles - 1))); };
+      const auto entry_at = [&](int number) { return Entry(__ldg(list + 1 + min(number, work.tiles - 1))); };
       int number = 1;
-      Entry entry = entry_at(1);
+      Entry entry = work.entries[1];
       const auto run = [&](auto masked) {
         while (number < work.tiles && entry.is_partial(warpgroup) == decltype(masked)::value) {
           tile = entry;
@@ -224,7 +224,8 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     } else {
       for (int half = 0; half < 2; ++half) {
         const int pair = work.pair + row[half];
-        const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
+        const int64_t at =
+            (work.query + a.by_group.quotient(pair)) * a.out_stride + (work.head * a.group + a.by_group.remainder(pair)) * Dim;
         rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, kListed);
       }
     }
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t slots = query + S::kQueryBytes;
   const uint32_t barriers = slots + 2 * S::kStages * S::kSlotBytes;
   constexpr int kBarriersBytes = (4 * S::kStages + 4) * 8;
-  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 256);
+  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 320);
   const Places<Dim> places{query, slots, barriers,
                            reinterpret_cast<Work*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
   if (threadIdx.x == 0) {
@@ -371,6 +372,7 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
                     .sequences = shape.sequences,
                     .kv_heads = kv_.kv_heads,
                     .group = shape.group,
+                    .by_group = Divisor(shape.group),
                     .page = kv_.layout.page,
                     .scale = shape.scale * kLog2E},
                    sights_of(shape, tables, kv_.layout.head_dim)},

@@ -83,10 +83,10 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   const int last_page = (work.length - 1) / a.page;
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
-  [[maybe_unused]] const auto listed_token = [&](int number) {
+  [[maybe_unused]] const int32_t* list = nullptr;
+  if constexpr (kKind != Kind::kDense) list = a.sights.list(work.place, work.head);
+  [[maybe_unused]] const auto listed_token = [&](Entry entry) {
     if constexpr (kKind != Kind::kDense) {
-      const int32_t* const list = a.sights.list(work.place, work.head);
-      const Entry entry(__ldg(list + 1 + min(number, work.tiles - 1)));
       // In place of none any will do, since its scores are masked.
       if (entry.is_gathered()) return max(0, __ldg(list + a.sights.box_place + entry.tile() * S::kBoxes + box)) * kBoxTokens;
       return entry.tile() * S::kTokens + box * kBoxTokens;
@@ -95,8 +95,8 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   int token = box * kBoxTokens;
   [[maybe_unused]] int next_token = 0;  // of a list, which is asked for a tile earlier
   if constexpr (kKind != Kind::kDense) {
-    token = listed_token(0);
-    next_token = listed_token(1);
+    token = listed_token(work.entries[0]);
+    next_token = listed_token(work.entries[1]);
   }
   int block = block_of(token);
   for (int number = 0; number < work.tiles; ++number) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
     }
     if constexpr (kKind != Kind::kDense) {
       token = next_token;
-      next_token = listed_token(number + 2);
+      next_token = listed_token(Entry(__ldg(list + 1 + min(number + 2, work.tiles - 1))));
     } else {
       token += S::kTokens;
     }
@@ -128,7 +128,12 @@ __device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, c
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
     Work work = find_work<Dim, kKind>(a, number);
-    if constexpr (kKind != Kind::kDense) work.tiles = __ldg(a.sights.list(work.place, work.head));
+    if constexpr (kKind != Kind::kDense) {
+      const int4 head = __ldg(reinterpret_cast<const int4*>(a.sights.list(work.place, work.head)));
+      work.tiles = head.x;
+      work.entries[0] = Entry(head.y);
+      work.entries[1] = Entry(work.tiles > 1 ? head.z : head.y);
+    }
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;
@@ -159,29 +164,24 @@ __device__ __forceinline__ void ask_query(uint32_t target, int row, int chunk, c
 template <int Dim, Kind kKind>
 __device__ __forceinline__ void ask_queries(const ArgumentsOf<kKind>& a, const Work& work, uint32_t target, int first) {
   constexpr int kChunks = Dim / 8;
-  if constexpr (kKind == Kind::kFar) {
-    const RowOrder order(a.rows_of(work.sequence), a.parts.stride);
+  [[maybe_unused]] RowOrder order(0, 0);
+  if constexpr (kKind == Kind::kFar) order = RowOrder(a.rows_of(work.sequence), a.parts.stride);
 #pragma unroll 4
-    for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
-      const int place = i / kChunks;
-      const int chunk = i % kChunks;
-      const int pair = work.pair + min(first + place, work.pairs - 1);
-      const int row = order.row(pair / a.group);
-      const int bytes = first + place < work.pairs && row < order.rows ? 16 : 0;
-      const int64_t at =
-          (work.query + (bytes > 0 ? row : 0)) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
-      ask_query<Dim>(target, place, chunk, a.q + at, bytes);
+  for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
+    const int place = first + i / kChunks;
+    const int chunk = i % kChunks;
+    // Where there is none any will do, of which no bytes are taken.
+    const int pair = work.pair + min(place, work.pairs - 1);
+    int row = a.by_group.quotient(pair);
+    bool is_there = place < work.pairs;
+    if constexpr (kKind == Kind::kFar) {
+      row = order.row(row);
+      is_there = is_there && row < order.rows;
+      row = min(row, order.rows - 1);
     }
-  } else {
-#pragma unroll 4
-    for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
-      const int row = i / kChunks;
-      const int chunk = i % kChunks;
-      const int bytes = first + row < work.pairs ? 16 : 0;
-      const int pair = work.pair + (bytes > 0 ? first + row : 0);
-      const int64_t at = (work.query + pair / a.group) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
-      ask_query<Dim>(target, row, chunk, a.q + at, bytes);
-    }
+    const int head = work.head * a.group + a.by_group.remainder(pair);
+    const __nv_bfloat16* const query = a.q + (work.query + row) * a.q_stride + head * Dim;
+    ask_query<Dim>(target, i / kChunks, chunk, query + chunk * 8, is_there ? 16 : 0);
   }
 }
 

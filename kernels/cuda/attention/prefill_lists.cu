@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention/prefill_lists.cuh"
 
+#include <string>
+
 #include "kernels/cuda/attention/prefill_attention.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "scripting/base/error.h"
@@ -26,6 +28,8 @@ void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables
   if (tables.slots == nullptr) throw InternalError("lists of tiles are for rows with slots");
   if (shape.sequences == 0 || shape.rows == 0) return;
   const int dim = kv_.layout.head_dim;
+  const int most_tokens = Entry::kMostTiles * (dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens);
+  if (shape.most_tokens > most_tokens) throw InternalError("lists of tiles for " + std::to_string(shape.most_tokens) + " tokens");
   const auto write = [&](const PartArguments& a, int64_t tiles, int32_t* to, const FarMasks& far) {
     if (dim == 256) {
       list<256>(a, tiles, to, far, stream);
@@ -39,7 +43,8 @@ void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables
                     .lengths = tables.lengths,
                     .sequences = shape.sequences,
                     .kv_heads = tables.mask_heads,
-                    .group = shape.group},
+                    .group = shape.group,
+                    .by_group = Divisor(shape.group)},
                    sights_of(shape, tables, dim)},
                   {}};
   FarMasks far;

@@ -72,8 +72,13 @@ __device__ __forceinline__ Found look_at(const OwnSights<4>& own, int tile, int 
 template <int Dim>
 class ListWriter {
  public:
-  __device__ __forceinline__ ListWriter(int32_t* list, int box_place, int most_gathered, int last_tile)
-      : list_(list), boxes_(list + box_place), most_boxes_(most_gathered * S::kBoxes), last_tile_(last_tile) {}
+  __device__ __forceinline__ ListWriter(const Sights& sights, int32_t* list, int last_tile)
+      : list_(list),
+        boxes_(list + sights.box_place),
+        most_boxes_(sights.most_gathered * S::kBoxes),
+        last_tile_(last_tile),
+        seen_(sights.most_gathered),
+        most_seen_(sights.most_seen) {}
 
   /// A lane's is tile `tile`. A row without a mask sees a beginning: of its tiles one at most is seen in part, and one alone is
   /// not gathered, so rows of gathered tiles have masks.
@@ -93,8 +98,10 @@ class ListWriter {
     const bool is_sparse = has_few && gathered_ + end <= most_boxes_;
     const bool is_dense = boxes > 0 && !is_sparse;
     const unsigned dense = __ballot_sync(0xffffffffU, is_dense);
-    if (is_dense) list_[1 + dense_ + __popc(dense & before)] = Entry(tile, found.partial).bits;
+    const unsigned partial = __ballot_sync(0xffffffffU, is_dense && found.partial != 0);
+    if (is_dense) list_[1 + dense_ + __popc(dense & before)] = entry(tile, found, seen_ + __popc(partial & before)).bits;
     dense_ += __popc(dense);
+    seen_ += __popc(partial);
     const unsigned sparse = __ballot_sync(0xffffffffU, is_sparse);
     if (sparse == 0) return;
     int32_t* to = boxes_ + gathered_ + end - boxes;
@@ -102,37 +109,47 @@ class ListWriter {
       *to++ = tile * S::kBoxes + __ffs(static_cast<int>(left)) - 1;
     gathered_ += __shfl_sync(0xffffffffU, end, 31 - __clz(static_cast<int>(sparse)));
     sparse_ += __popc(sparse);
-    only_ = Entry(__shfl_sync(0xffffffffU, Entry(tile, found.partial).bits, __ffs(static_cast<int>(sparse)) - 1)).bits;
+    const int first_sparse = __ffs(static_cast<int>(sparse)) - 1;
+    only_tile_ = __shfl_sync(0xffffffffU, tile, first_sparse);
+    only_ = Found::of(__shfl_sync(0xffffffffU, found.packed(), first_sparse));
   }
 
-  /// How many tiles are gathered. Rows that see nothing get one of no boxes.
-  __device__ __forceinline__ int end() {
+  /// Rows that see nothing get a tile of no boxes.
+  __device__ __forceinline__ void end() {
     __syncwarp();
     const int lane = threadIdx.x % 32;
     const int tiles = sparse_ > 1 ? (gathered_ + S::kBoxes - 1) / S::kBoxes : sparse_;
     for (int box = gathered_ + lane; box < max(1, tiles) * S::kBoxes; box += 32) boxes_[box] = -1;
-    const int gathered = dense_ + tiles == 0 ? 1 : sparse_ > 1 ? tiles : 0;
-    if (lane != 0) return gathered;
+    if (lane != 0) return;
     // The last of those that follow each other stays last.
     const int32_t last = dense_ > 0 ? list_[dense_] : 0;
     const int first = max(0, dense_ - 1);
-    for (int i = 0; i < tiles; ++i) list_[1 + first + i] = sparse_ > 1 ? Entry::gathered(i).bits : only_;
+    for (int i = 0; i < tiles; ++i)
+      list_[1 + first + i] = (sparse_ > 1 ? Entry::gathered(i) : entry(only_tile_, only_, seen_)).bits;
     if (dense_ > 0) list_[dense_ + tiles] = last;
     if (dense_ + tiles == 0) list_[1] = Entry::gathered(0).bits;
     list_[0] = max(dense_ + tiles, 1);
-    return gathered;
   }
 
  private:
   using S = Shape<Dim>;
+
+  /// `seen`: the next number of a tile that has bits.
+  __device__ __forceinline__ Entry entry(int tile, Found found, int seen) const {
+    return Entry(tile, found.partial, found.partial != 0 && seen < most_seen_ ? seen : Entry::kNoBits);
+  }
+
   int32_t* list_;
   int32_t* boxes_;
   int most_boxes_;
   int last_tile_;
-  int dense_ = 0;     // tiles
-  int sparse_ = 0;    // those of few boxes
-  int gathered_ = 0;  // their boxes
-  int only_ = 0;      // the entry of one of them
+  int dense_ = 0;      // tiles
+  int sparse_ = 0;     // those of few boxes
+  int gathered_ = 0;   // their boxes
+  int only_tile_ = 0;  // one of them
+  Found only_;
+  int seen_;  // numbers of tiles with bits that are taken
+  int most_seen_;
 };
 
 /// A block writes what the far part sees of tiles of tokens [begin, end), of which `found` tells.
@@ -144,27 +161,36 @@ __device__ __forceinline__ void write_far_masks(const PartArguments& a, const Wo
   const uint32_t* const masks = a.sights.mask(work.sequence);
   uint32_t* const to = far.words + (masks - a.sights.masks) - __ldg(a.sights.mask_indptr);
   const int count = min(end * kWords, words) - begin * kWords;
-  const int first = work.pair / a.group;
-  for (int i = threadIdx.x; i < work.pairs / a.group * count; i += kListThreads) {
+  const int first = a.by_group.quotient(work.pair);
+  for (int i = threadIdx.x; i < a.by_group.quotient(work.pairs) * count; i += kListThreads) {
     const int word = i % count;
     const int64_t at = (int64_t{first + i / count} * a.sights.mask_heads + work.head) * words + begin * kWords + word;
     to[at] = Found::of(found[word / kWords]).is_far ? __ldg(masks + at) : 0;
   }
 }
 
-/// A block writes what the rows of a tile see of `tiles` that are gathered.
+/// A block writes what the rows of a tile see of the tiles of their list, as far as these have bits.
 template <int Dim>
-__device__ __forceinline__ void gather_masks(const PartArguments& a, const Work& work, int32_t* list, int tiles) {
+__device__ __forceinline__ void write_seen(const PartArguments& a, const Work& work, int32_t* list) {
   constexpr int kWords = Shape<Dim>::kTokens / 32;
-  for (int i = threadIdx.x; i < tiles * kTileRows * kWords; i += kListThreads) {
-    const int row = i / kWords % kTileRows;
+  const int tiles = list[0];
+  for (int i = threadIdx.x; i < kTileRows * kWords; i += kListThreads) {
+    const int word = i % kWords;
     OwnSights<1> own;
-    own.take(a, work, 0, row);
-    // Those of a word: four.
-    const int4 boxes =
-        *reinterpret_cast<const int4*>(list + a.sights.box_place + 4 * (i / (kWords * kTileRows) * kWords + i % kWords));
-    list[a.sights.gathered_place + i] =
-        static_cast<int>(own.box(boxes.x) | own.box(boxes.y) << 8 | own.box(boxes.z) << 16 | own.box(boxes.w) << 24);
+    own.take(a, work, 0, i / kWords);
+    for (int number = 1; number <= tiles; ++number) {
+      const Entry entry(list[number]);
+      if (entry.seen() == Entry::kNoBits) continue;
+      uint32_t seen;
+      if (entry.is_gathered()) {
+        // The boxes of a word: four.
+        const int4 boxes = *reinterpret_cast<const int4*>(list + a.sights.box_place + 4 * (entry.tile() * kWords + word));
+        seen = own.box(boxes.x) | own.box(boxes.y) << 8 | own.box(boxes.z) << 16 | own.box(boxes.w) << 24;
+      } else {
+        seen = own.word(0, entry.tile() * kWords + word);
+      }
+      list[a.sights.seen_place + entry.seen() * kTileRows * kWords + i] = static_cast<int>(seen);
+    }
   }
 }
 
@@ -182,8 +208,8 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments 
   for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
   const bool leaves_far = far.words != nullptr && own.masks[0] != nullptr;
   const int tiles = (work.length + kTokens - 1) / kTokens;
-  ListWriter<Dim> writer(lists + a.sights.list_place(work.place, work.head), a.sights.box_place, a.sights.most_gathered,
-                         tiles - 1);
+  int32_t* const list = lists + a.sights.list_place(work.place, work.head);
+  ListWriter<Dim> writer(a.sights, list, tiles - 1);
   for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
     const int end = min(tiles, begin + kListedAtOnce);
     for (int tile = begin + warp; tile < end; tile += kListThreads / 32) {
@@ -198,13 +224,9 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments 
     if (leaves_far) write_far_masks<Dim>(a, work, far, found, begin, end);
     __syncthreads();
   }
-  __shared__ int gathered;
-  if (warp == 0) {
-    const int tiles_gathered = writer.end();
-    if (lane == 0) gathered = tiles_gathered;
-  }
+  if (warp == 0) writer.end();
   __syncthreads();
-  gather_masks<Dim>(a, work, lists + a.sights.list_place(work.place, work.head), gathered);
+  write_seen<Dim>(a, work, list);
 }
 
 /// Every sequence may leave a tile unfilled.
@@ -234,13 +256,15 @@ inline int64_t most_far_tiles(const PrefillShape& shape, int stride) {
   return places * shape.group / kTileRows + shape.sequences;
 }
 
-/// Numbers from the list of a tile of rows to its boxes, to what its rows see of them, which lie at 16 bytes, and to the next
+/// Numbers from the list of a tile of rows to its boxes, to what its rows see of tiles, which lie at 16 bytes, and to the next
 /// list. `row_tiles`: lists of a call, of each mask.
 struct ListExtents {
   static constexpr int64_t kMostWords = int64_t{64} << 20;  // of all lists of a call, if each has one gathered tile
+  static constexpr int kMostPartial = 8;                    // tiles that are not gathered and have bits
   int box_place = 0;
-  int gathered_place = 0;
   int most_gathered = 1;
+  int seen_place = 0;
+  int most_seen = 1;
   int stride = 0;
 
   ListExtents(const PrefillShape& shape, const PrefillTables& tables, int dim, int64_t row_tiles) {
@@ -255,8 +279,9 @@ struct ListExtents {
       const int64_t room = kMostWords / (row_tiles * tables.mask_heads * (boxes + words));
       most_gathered = static_cast<int>(std::clamp<int64_t>(room, 1, (tiles + 1) / 2));
     }
-    gathered_place = box_place + most_gathered * boxes;
-    stride = gathered_place + most_gathered * words;
+    seen_place = box_place + most_gathered * boxes;
+    most_seen = std::min(most_gathered + std::min(tiles, kMostPartial), Entry::kNoBits);
+    stride = seen_place + most_seen * words;
   }
 };
 
@@ -291,8 +316,9 @@ inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, 
           .lists = tables.lists,
           .list_stride = extents.stride,
           .box_place = extents.box_place,
-          .gathered_place = extents.gathered_place,
-          .most_gathered = extents.most_gathered};
+          .most_gathered = extents.most_gathered,
+          .seen_place = extents.seen_place,
+          .most_seen = extents.most_seen};
 }
 
 /// Those of the far part of a call with the lists `lists`.

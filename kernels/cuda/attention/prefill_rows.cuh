@@ -14,6 +14,7 @@ __device__ __forceinline__ int own_token() { return 2 * (static_cast<int>(thread
 struct SeesAll {
   static constexpr bool kMayHideAll = false;
   __device__ __forceinline__ bool hides(int /*half*/, int /*eight*/, int /*second*/) const { return false; }
+  __device__ __forceinline__ SeesAll taken() const { return {}; }
 };
 /// ... those from a limit on, ...
 struct SeesUpTo {
@@ -26,24 +27,46 @@ struct SeesUpTo {
     return 8 * eight + second + own_token() >= left[half];
   }
 };
-/// ... or those whose bits are not set.
+/// ... or those whose bits are not set. The bits of all threads' tokens are read first, and taken once they are needed, so that
+/// nobody waits for them in between.
 template <int Tokens>
 struct SeesMasked {
   static constexpr bool kMayHideAll = true;
   uint32_t words[2][Tokens / 32];
 
-  /// Of a tile of a list, and what the thread's first row sees of those that are gathered.
-  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, const uint32_t* gathered, Entry entry) {
-    if (entry.is_gathered()) {
+  /// Of a tile of a list. `row` is the thread's first among the work's, and `seen` where the list has its bits.
+  template <class AnyArguments>
+  __device__ __forceinline__ SeesMasked(const AnyArguments& a, const Work& work, int row, const uint32_t* seen, Entry entry) {
+    if (entry.seen() != Entry::kNoBits) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) take(half, gathered + (entry.tile() * kTileRows + 8 * half) * (Tokens / 32));
+      for (int half = 0; half < 2; ++half) take(half, seen + (entry.seen() * kTileRows + 8 * half) * (Tokens / 32));
       return;
     }
+    if (!entry.is_partial()) {
+#pragma unroll
+      for (auto& of_half : words) {
+#pragma unroll
+        for (uint32_t& word : of_half) word = ~0U;
+      }
+      return;
+    }
+    OwnSights<2> own;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      own.take(a, work, half, row + 8 * half);
 #pragma unroll
-      for (int i = 0; i < Tokens / 32; ++i) words[half][i] = own.word(half, entry.tile() * (Tokens / 32) + i) >> own_token();
+      for (int i = 0; i < Tokens / 32; ++i) words[half][i] = own.word(half, entry.tile() * (Tokens / 32) + i);
     }
+  }
+  /// With a thread's own tokens first.
+  __device__ __forceinline__ SeesMasked taken() const {
+    SeesMasked own = *this;
+#pragma unroll
+    for (auto& of_half : own.words) {
+#pragma unroll
+      for (uint32_t& word : of_half) word >>= own_token();
+    }
+    return own;
   }
   __device__ __forceinline__ bool hides(int half, int eight, int second) const {
     return (words[half][eight / 4] & 1U << (eight % 4 * 8 + second)) == 0;
@@ -54,14 +77,14 @@ struct SeesMasked {
     static_assert(Tokens == 64 || Tokens == 128);
     if constexpr (Tokens == 128) {
       const uint4 four = __ldg(reinterpret_cast<const uint4*>(from));
-      words[half][0] = four.x >> own_token();
-      words[half][1] = four.y >> own_token();
-      words[half][2] = four.z >> own_token();
-      words[half][3] = four.w >> own_token();
+      words[half][0] = four.x;
+      words[half][1] = four.y;
+      words[half][2] = four.z;
+      words[half][3] = four.w;
     } else {
       const uint2 two = __ldg(reinterpret_cast<const uint2*>(from));
-      words[half][0] = two.x >> own_token();
-      words[half][1] = two.y >> own_token();
+      words[half][0] = two.x;
+      words[half][1] = two.y;
     }
   }
 };

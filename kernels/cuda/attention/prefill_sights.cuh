@@ -19,7 +19,7 @@ struct OwnSights {
   /// stands for it.
   template <class AnyArguments>
   __device__ __forceinline__ void take(const AnyArguments& a, const Work& work, int index, int pair) {
-    int row = a.row_at(work.sequence, (work.pair + min(pair, work.pairs - 1)) / a.group);
+    int row = a.row_at(work.sequence, a.by_group.quotient(work.pair + min(pair, work.pairs - 1)));
     if constexpr (std::is_same_v<AnyArguments, PartArguments>) row = min(row, a.rows_of(work.sequence) - 1);
     const uint32_t* const mask = a.sights.mask(work.sequence);
     words = (work.length + 31) / 32;

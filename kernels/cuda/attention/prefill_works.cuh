@@ -27,22 +27,30 @@ struct Shape {
   static constexpr int kSlotBytes = kTokens * Dim * 2;
   static constexpr int kQueryPanel = kTileRows * 128;
   static constexpr int kQueryBytes = kTileRows * Dim * 2;
-  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kSlotBytes + 256;  // the last for barriers and works
+  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kSlotBytes + 320;  // the last for barriers and works
   static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
 };
 
-/// One of a list: a tile of tokens of which rows of a tile see some, and of which warpgroups not all rows see all of it. The
-/// tokens of a tile follow each other, or its boxes are gathered from anywhere, and all of it is partial.
+/// One of a list: a tile of tokens of which rows of a tile see some, of which warpgroups not all rows see all of it, and which
+/// number that has among the tiles of whose tokens the list has a bit for each row. The tokens of a tile follow each other, or
+/// its boxes are gathered from anywhere, and all of it is partial.
 struct Entry {
   static constexpr int kGathered = 1 << 30;
-  int bits;
+  static constexpr int kNumberBits = 14;
+  static constexpr int kMostTiles = 1 << kNumberBits;
+  static constexpr int kNoBits = kMostTiles - 1;
+  int bits = 0;
 
+  Entry() = default;
   __device__ __forceinline__ explicit Entry(int bits) : bits(bits) {}
-  __device__ __forceinline__ Entry(int tile, int partial) : bits(tile << 2 | partial) {}
-  static __device__ __forceinline__ Entry gathered(int number) { return Entry(number | kGathered >> 2, 3); }
+  __device__ __forceinline__ Entry(int tile, int partial, int seen) : bits(seen << (kNumberBits + 2) | tile << 2 | partial) {}
+  static __device__ __forceinline__ Entry gathered(int number) { return Entry(Entry(number, 3, number).bits | kGathered); }
   /// Among the tiles of all tokens, or among those that are gathered.
-  __device__ __forceinline__ int tile() const { return (bits & ~kGathered) >> 2; }
+  __device__ __forceinline__ int tile() const { return bits >> 2 & (kMostTiles - 1); }
+  /// Among the tiles that have bits; kNoBits: it has none.
+  __device__ __forceinline__ int seen() const { return bits >> (kNumberBits + 2) & (kMostTiles - 1); }
   __device__ __forceinline__ bool is_gathered() const { return (bits & kGathered) != 0; }
+  __device__ __forceinline__ bool is_partial() const { return (bits & 3) != 0; }
   __device__ __forceinline__ bool is_partial(int warpgroup) const { return (bits >> warpgroup & 1) != 0; }
 };
 
@@ -58,8 +66,9 @@ struct Sights {
   const int32_t* lists = nullptr;
   int list_stride = 0;
   int box_place = 0;
-  int gathered_place = 0;  // in a list, of what its rows see of the tiles that are gathered: [tiles][kTileRows] words of bits
-  int most_gathered = 0;   // tiles that a list has room for
+  int most_gathered = 0;  // tiles that a list has room for
+  int seen_place = 0;     // in a list, of what its rows see of tiles: [tiles][kTileRows] words of bits, first those gathered
+  int most_seen = 0;      // tiles that there is room for
 
   /// Which of the masks is that of a head of K and V.
   __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }
@@ -123,6 +132,7 @@ struct Arguments {
   int sequences;
   int kv_heads;
   int group;
+  Divisor by_group;
   int page;
   float scale;  // of q . k, in base 2
 };
@@ -163,10 +173,11 @@ struct Work {
   int head = 0;       // of K and V
   int pair = 0;       // the first
   int pairs = 0;
-  int query = 0;   // row of pair 0
-  int place = 0;   // tokens before the first row's own; with lists the number of that tile of rows, all sequences together
-  int length = 0;  // tokens that rows of the sequence may see
-  int tiles = 0;   // of tokens: those up to the last that a pair sees, or those of a list
+  int query = 0;     // row of pair 0
+  int place = 0;     // tokens before the first row's own; with lists the number of that tile of rows, all sequences together
+  int length = 0;    // tokens that rows of the sequence may see
+  int tiles = 0;     // of tokens: those up to the last that a pair sees, or those of a list
+  Entry entries[2];  // the first of a list
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one. `rows` are the places of its rows.
@@ -234,7 +245,7 @@ __device__ Work find_work(const ArgumentsOf<kKind>& a, int number) {
     if constexpr (kKind != Kind::kDense) {
       work.place = (asked - of_sequence) / a.kv_heads + work.pair / kTileRows;
     } else {
-      work.tiles = (work.place + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;
+      work.tiles = (work.place + a.by_group.quotient(work.pair + work.pairs - 1)) / Shape<Dim>::kTokens + 1;
     }
     return work;
   }
