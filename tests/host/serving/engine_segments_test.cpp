@@ -1,7 +1,11 @@
 // Text that stood elsewhere before: what is copied, what is computed again, and that nothing wrong is ever found.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <random>
 
 #include "tests/host/serving/tiny_engine.h"
 
@@ -274,6 +278,60 @@ TEST_F(SegmentsTest, WhoDecodesDoesNotWaitForAWholePrompt) {
   for (int i = 0; i < 6; ++i) engine.step();
   EXPECT_GE(tokens, before + 5) << "a chunk of the other's prompt, then a token";
   engine.run_all();
+}
+
+// Of several callers over a few documents, some cancelled, in a pool without room for all: a miss, or what computing gives.
+TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
+  constexpr int kRequests = 1000;
+  EngineOptions few = options(48);
+  few.max_pass_tokens = 24;
+  Engine engine(*device_, *model_, nullptr, few);
+  std::mt19937 random(11);
+  const auto draw = [&](int first, int last) { return std::uniform_int_distribution<int>(first, last)(random); };
+  std::map<uint64_t, Request> live;
+  int ended = 0;
+  int copied = 0;
+  int preempted = 0;
+  const auto draw_request = [&] {
+    std::vector<std::vector<int32_t>> parts = {text(draw(100, 1000), draw(0, 20))};
+    for (int i = draw(1, 3); i > 0; --i) {
+      const int document = draw(1, 8);
+      parts.push_back(text(document, 12 + 5 * document));
+      parts.push_back(text(draw(100, 1000), draw(i == 1 ? 1 : 0, 6)));
+    }
+    Request made = prompt_of(parts, draw(0, 3) == 0 ? "other" : "docs");
+    std::erase_if(made.segments, [](const Segment& segment) { return segment.first == segment.end; });
+    made.tenant = draw(0, 3) == 0 ? "another" : "one";
+    made.caller = static_cast<uint64_t>(made.tenant.size());
+    made.priority = draw(0, 1);
+    made.max_tokens = draw(1, 24);
+    if (draw(0, 3) == 0) made.answer_extra_key = "docs";
+    const std::array rules = {Rule::kAll, Rule::kSparseQ, Rule::kKeys};
+    return as(made, rules[static_cast<size_t>(draw(0, 2))], 1.0, draw(0, 4));
+  };
+  for (int submitted = 0; submitted < kRequests || !live.empty();) {
+    while (submitted < kRequests && live.size() < 10 && draw(0, 2) > 0) {
+      Request made = draw_request();
+      ++submitted;
+      live.emplace(engine.submit(made), std::move(made));
+    }
+    if (!live.empty() && draw(0, 120) == 0) {
+      const auto unlucky = std::next(live.begin(), draw(0, static_cast<int>(live.size()) - 1));
+      engine.cancel(unlucky->first);
+    }
+    engine.step();
+    for (const RequestResult& result : engine.take_finished()) {
+      const Request& made = live.at(result.id);
+      ++ended;
+      copied += result.copied_tokens;
+      preempted += result.preemptions;
+      ASSERT_LT(distance(result, made), 1e-3) << "request " << result.id << ", " << result.copied_tokens << " tokens copied";
+      live.erase(result.id);
+    }
+  }
+  EXPECT_EQ(ended, kRequests);
+  EXPECT_GT(copied, 2000);
+  EXPECT_GT(preempted, 10);
 }
 
 TEST_F(SegmentsTest, WrongOnesAreRefused) {
