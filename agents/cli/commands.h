@@ -17,6 +17,7 @@ void add_repl(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_fsck(CLI::App& app);
 void add_agent(CLI::App& app);
+void add_frozen(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_cancel(CLI::App& app);
 /// list, leaderboard, show, tree and diff.

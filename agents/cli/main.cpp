@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_serve(app);
   sluice::cli::add_fsck(app);
   sluice::cli::add_agent(app);
+  sluice::cli::add_frozen(app);
   sluice::cli::add_submit(app);
   sluice::cli::add_cancel(app);
   sluice::cli::add_submissions(app);

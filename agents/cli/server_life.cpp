@@ -150,6 +150,7 @@ GenerationOptions ServerLife::generation_options() {
   };
   generation.log = log_;
   generation.token_for_completions = has_folder() && !options_.open_completions;
+  generation.of_agents = has_folder();
   generation.trouble = [this] { return harness_ ? harness_->trouble() : std::string(); };
   return generation;
 }

@@ -153,6 +153,13 @@ json HarnessClient::get(const std::string& path, const Query& query) {
   return document_of(connection(access_, kPatience).Get(whole), access_);
 }
 
+json HarnessClient::post(const std::string& path, const json& body) {
+  constexpr std::chrono::hours kLong{1};
+  return document_of(connection(access_, kLong).Post(path, body.dump(), "application/json"), access_);
+}
+
+json HarnessClient::remove(const std::string& path) { return document_of(connection(access_, kPatience).Delete(path), access_); }
+
 void HarnessClient::follow_events(const Listener& listener) {
   EventReader reader;
   int refused = 0;

@@ -34,16 +34,6 @@ auto field(const char* name, Read read) {
   }
 }
 
-std::vector<int32_t> read_ids(const Json& list, const char* name) {
-  std::vector<int32_t> ids;
-  for (const Json& id : list) {
-    const bool sound = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= kLargestId;
-    if (!sound) refuse(name, fmt::format("body: \"{}\" holds {}, which is no token id", name, excerpt(id)));
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
 /// A string, token ids, or a list of either.
 void read_prompt(const JsonObject& body, CompletionRequest& request) {
   const Json& prompt = field("prompt", [&]() -> const Json& { return body.at("prompt"); });
@@ -53,20 +43,12 @@ void read_prompt(const JsonObject& body, CompletionRequest& request) {
   } else if (all([](const Json& item) { return item.is_string(); })) {
     request.texts = prompt.get<std::vector<std::string>>();
   } else if (all([](const Json& item) { return item.is_number(); })) {
-    request.tokens = {read_ids(prompt, "prompt")};
+    request.tokens = {read_token_ids(prompt, "prompt")};
   } else if (all([](const Json& item) { return item.is_array(); })) {
-    for (const Json& item : prompt) request.tokens.push_back(read_ids(item, "prompt"));
+    for (const Json& item : prompt) request.tokens.push_back(read_token_ids(item, "prompt"));
   } else {
     refuse("prompt", "body: \"prompt\" must be a string, a list of token ids, or a list of either");
   }
-}
-
-std::string read_extra_key(const JsonObject& owner, const char* name = "extra_key") {
-  const std::string* key = owner.find_text(name);
-  if (key == nullptr) return {};
-  if (key->size() > kLongestExtraKey)
-    owner.refuse(name, fmt::format("it has {} bytes; at most {} are taken", key->size(), kLongestExtraKey));
-  return *key;
 }
 
 /// Text, or a list of parts that are text, or segments.
@@ -218,7 +200,7 @@ void read_limits(const JsonObject& body, CompletionRequest& request) {
   const Json* ids = body.find("stop_token_ids");
   if (ids != nullptr) {
     if (!ids->is_array()) refuse("stop_token_ids", "body: \"stop_token_ids\" must be a list of token ids");
-    request.stop_tokens = read_ids(*ids, "stop_token_ids");
+    request.stop_tokens = read_token_ids(*ids, "stop_token_ids");
   }
   const size_t prompts = std::max<size_t>(request.texts.size() + request.tokens.size(), 1);
   if (prompts * static_cast<size_t>(request.n) > kMostChoices) {
@@ -320,6 +302,24 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
 }
 
 }  // namespace
+
+std::vector<int32_t> read_token_ids(const Json& list, const char* field) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    const bool sound = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= kLargestId;
+    if (!sound) refuse(field, fmt::format("body: \"{}\" holds {}, which is no token id", field, excerpt(id)));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+std::string read_extra_key(const JsonObject& owner, const char* name) {
+  const std::string* key = owner.find_text(name);
+  if (key == nullptr) return {};
+  if (key->size() > kLongestExtraKey)
+    owner.refuse(name, fmt::format("it has {} bytes; at most {} are taken", key->size(), kLongestExtraKey));
+  return *key;
+}
 
 CompletionRequest parse_completion_request(std::string_view text, CompletionKind kind) {
   const Json document = field("body", [&] { return parse_json(text, "body"); });

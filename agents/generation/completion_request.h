@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "agents/generation/chat_prompt.h"
 #include "host/serving/engine.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 
@@ -45,5 +47,10 @@ struct CompletionRequest {
 /// refused unless they have the value that changes nothing; fields that nobody knows are ignored, as vLLM does. Throws
 /// HttpProblem (400) with the member "param" naming the field.
 CompletionRequest parse_completion_request(std::string_view text, CompletionKind kind);
+
+/// The ids of a list. Throws HttpProblem (400) naming `field`.
+std::vector<int32_t> read_token_ids(const nlohmann::json& list, const char* field);
+/// The name that text goes by; none is a name, too. Throws InputError.
+std::string read_extra_key(const JsonObject& owner, const char* name = "extra_key");
 
 }  // namespace sluice

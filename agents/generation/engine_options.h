@@ -21,6 +21,7 @@ struct GenerationOptions {
   std::string device = "cpu";
   int threads = 0;                     // of the CPU; 0: all cores
   bool token_for_completions = false;  // whether to generate needs a token
+  bool of_agents = false;              // requests bear tokens, and administrators alone freeze texts
   /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
   /// connections.
   std::function<void(const std::string& name)> check_flow;

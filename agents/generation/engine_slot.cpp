@@ -150,6 +150,7 @@ void EngineSlot::finish(const RequestResult& result) {
   event.kind = GenerationEvent::Kind::kFinished;
   event.choice = live.task.choice;
   event.reason = result.reason;
+  event.frozen = result.frozen;
   live.task.events->push(std::move(event));
 }
 

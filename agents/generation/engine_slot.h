@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "agents/generation/flow_engine.h"
 #include "agents/generation/metrics.h"
@@ -23,6 +24,8 @@ class EngineSlot final : public FlowEngine {
   bool busy() const override { return !live_.empty(); }
   GenerationClock::time_point last_used() const override { return last_used_; }
   EngineStats stats() const override { return engine_->stats(); }
+  std::vector<FrozenText> frozen_texts() const override { return engine_->frozen_texts(); }
+  bool thaw(uint64_t id) override { return engine_->thaw(id); }
   bool runs_itself() const override { return false; }
   void submit(LiveTask& live) override;
   bool cancel(uint64_t id, bool stopped) override;

@@ -102,6 +102,34 @@ void EngineThread::cancel(uint64_t id, bool stopped) {
   changed_.notify_one();
 }
 
+void EngineThread::order(std::function<void(FlowEngines&)> work) {
+  std::packaged_task<void(FlowEngines&)> task(std::move(work));
+  std::future<void> done = task.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!taking_) throw HttpProblem(503, "the server stops");
+    mail_.orders.push_back(std::move(task));
+    changed_.notify_one();
+  }
+  try {
+    done.get();
+  } catch (const std::future_error&) {  // the thread ended before
+    throw HttpProblem(503, "the server stops");
+  }
+}
+
+std::vector<FrozenText> EngineThread::frozen_texts() {
+  std::vector<FrozenText> texts;
+  order([&](const FlowEngines& engines) { texts = engines.frozen_texts(); });
+  return texts;
+}
+
+bool EngineThread::thaw(uint64_t id) {
+  bool is_done = false;
+  order([&](FlowEngines& engines) { is_done = engines.thaw(id); });
+  return is_done;
+}
+
 void EngineThread::stop() {
   if (!thread_.joinable()) return;
   {
@@ -132,6 +160,7 @@ void EngineThread::loop(Device& device, const Model& model) {
     TaskMail mail = take_mail(engines);
     for (LiveTask& live : mail.tasks) engines.add(std::move(live));
     for (const TaskMail::Cancellation& cancellation : mail.cancellations) engines.cancel(cancellation);
+    for (std::packaged_task<void(FlowEngines&)>& order : mail.orders) order(engines);
     if (mail.stop) break;
     engines.take_turn();
   }

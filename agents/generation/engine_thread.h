@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -41,6 +42,9 @@ class EngineThread {
   std::vector<uint64_t> submit(std::vector<GenerationTask> tasks);
   /// Ends a task, if it has not ended; `stopped`: because all that was wanted is there.
   void cancel(uint64_t id, bool stopped);
+  /// FlowEngines::frozen_texts, and FlowEngines::thaw, between two passes. Throw HttpProblem (503) if the thread stops.
+  std::vector<FrozenText> frozen_texts();
+  bool thaw(uint64_t id);
   /// Ends every task with an error, and the thread.
   void stop();
   /// Whether tasks are taken.
@@ -48,6 +52,8 @@ class EngineThread {
 
  private:
   void require_room(int tasks, const std::string& caller) const;  // with the lock held
+  /// Has the thread do something, and waits for it.
+  void order(std::function<void(FlowEngines&)> work);
 
   // In the thread.
   void loop(Device& device, const Model& model);

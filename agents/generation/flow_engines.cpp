@@ -109,7 +109,9 @@ void FlowEngines::drop_idle() {
   const auto limit = GenerationClock::now() - options_.idle;
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     const auto current = slot++;
-    if (!current->engine->busy() && current->engine->last_used() < limit) drop(current);
+    if (current->engine->busy() || current->engine->last_used() >= limit) continue;
+    const bool keeps_texts = current->engine->flow().empty() && !current->engine->frozen_texts().empty();
+    if (!keeps_texts) drop(current);
   }
 }
 
@@ -137,7 +139,18 @@ void FlowEngines::publish(bool now) {
       fail(current, error);
     }
   }
+  for (const FrozenText& text : frozen_texts()) gauges.frozen_pages += text.pages;
   metrics_.set_gauges(gauges);
+}
+
+std::vector<FrozenText> FlowEngines::frozen_texts() const {
+  const auto dense = find_slot("");
+  return dense == slots_.end() ? std::vector<FrozenText>{} : dense->engine->frozen_texts();
+}
+
+bool FlowEngines::thaw(uint64_t id) {
+  const auto dense = find_slot("");
+  return dense != slots_.end() && dense->engine->thaw(id);
 }
 
 void FlowEngines::end_tasks(int count) {

@@ -101,12 +101,14 @@ GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string>
       token_for_completions_(options.token_for_completions),
       check_other_flow_(options.check_flow),
       trouble_(options.trouble),
+      of_agents_(options.of_agents),
       tokenizer_(load_tokenizer(options.model)),
       chat_(*tokenizer_, load_chat_template(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
       engines_(std::move(options), metrics_),
-      most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)) {}
+      most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)),
+      frozen_(engines_, *tokenizer_, most_prompt_bytes_, of_agents_) {}
 
 /// A completion whose tasks are queued.
 struct GenerationApi::Begun {
@@ -186,6 +188,8 @@ void GenerationApi::add_routes(HttpServer& server) {
     route.handle = [this, kind](const HttpRequest& request) { return complete(request, kind); };
     server.add(std::move(route));
   }
+
+  frozen_.add_routes(server);
 
   HttpRoute metrics = metrics_route();
   metrics.handle = [this](const HttpRequest&) {

@@ -7,6 +7,7 @@
 
 #include "agents/generation/completion_request.h"
 #include "agents/generation/engine_thread.h"
+#include "agents/generation/frozen_texts.h"
 #include "agents/generation/metrics.h"
 #include "agents/http/http_server.h"
 #include "host/text/tokenizer.h"
@@ -41,12 +42,14 @@ class GenerationApi {
   const bool token_for_completions_;
   const std::function<void(const std::string&)> check_other_flow_;
   const std::function<std::string()> trouble_;
+  const bool of_agents_;
   const std::unique_ptr<Tokenizer> tokenizer_;
   const ChatPrompt chat_;
   const int64_t created_;
   GenerationMetrics metrics_;
   EngineThread engines_;
   const size_t most_prompt_bytes_;  // of a text that fits the model's positions
+  FrozenTexts frozen_;
 };
 
 }  // namespace sluice

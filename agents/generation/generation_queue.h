@@ -22,6 +22,7 @@ struct GenerationEvent {
   int choice = 0;
   int32_t token = 0;                                               // kToken
   FinishReason reason = FinishReason::kLength;                     // kFinished
+  uint64_t frozen = 0;                                             // kFinished: RequestResult::frozen
   int cached_tokens = 0;                                           // kToken: of the prompt, with the first
   float log_probability = 0;                                       // kToken: if it was asked for (Request::likely)
   std::vector<LikelyToken> likely;                                 // kToken: in its place, likewise

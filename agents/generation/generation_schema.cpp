@@ -181,6 +181,29 @@ HttpRoute open_ai_route(const char* method, const char* pattern, const char* ope
   return route;
 }
 
+HttpRoute frozen_route(const char* method, const char* pattern, const char* operation, const char* summary, bool of_agents) {
+  HttpRoute route;
+  route.method = method;
+  route.pattern = pattern;
+  route.operation = operation;
+  route.summary = summary;
+  if (of_agents) route.access = Access::kAdmin;
+  return route;
+}
+
+Json frozen_schema() {
+  return {{"type", "object"},
+          {"required", {"id", "object", "caller", "extra_key", "tokens", "pages", "found"}},
+          {"properties",
+           {{"id", typed("integer", "no other text gets it")},
+            {"object", {{"const", "frozen_text"}}},
+            {"caller", typed("string", "whose requests find it")},
+            {"extra_key", typed("string", "the name that it is found by")},
+            {"tokens", typed("integer", "those that can be found: whole blocks of a page")},
+            {"pages", typed("integer", "that hold them")},
+            {"found", typed("integer", "requests that have copied some of it")}}}};
+}
+
 }  // namespace
 
 HttpRoute models_route() {
@@ -208,6 +231,43 @@ HttpRoute completion_route(CompletionKind kind, bool wants_token) {
   route.most_body_bytes = kMostBytes;
   route.answers.push_back(
       {200, "The answer; with \"stream\" chunks as text/event-stream, then [DONE]", "application/json", completion_schema(kind)});
+  return route;
+}
+
+HttpRoute freeze_route(bool of_agents) {
+  constexpr size_t kMostBytes = size_t{4} << 20;
+  HttpRoute route = frozen_route("POST", "/v1/frozen", "freezeText", "Compute a text, and keep it known", of_agents);
+  route.counts_as_read = !of_agents;
+  route.consumes = {"application/json"};
+  route.most_body_bytes = kMostBytes;
+  route.body_schema = {
+      {"type", "object"},
+      {"required", {"prompt"}},
+      {"properties",
+       {{"prompt", {{"oneOf", {typed("string", "the text, as a segment of a chat has it"), list_of({{"type", "integer"}})}}}},
+        {"extra_key", {{"type", "string"}, {"maxLength", kLongestExtraKey}, {"description", "the name that it is found by"}}},
+        {"agent", typed("string", "whose requests find it; the caller's own without it")}}}};
+  route.answers.push_back({200, "The text", "application/json", frozen_schema()});
+  return route;
+}
+
+HttpRoute frozen_list_route(bool of_agents) {
+  HttpRoute route = frozen_route("GET", "/v1/frozen", "listFrozenTexts", "Texts that stay known", of_agents);
+  route.query = {{"extra_key", "only those of this name"}};
+  route.answers.push_back({200,
+                           "The texts, in the order in which they were frozen",
+                           "application/json",
+                           {{"type", "object"},
+                            {"required", {"object", "data"}},
+                            {"properties", {{"object", {{"const", "list"}}}, {"data", list_of(frozen_schema())}}}}});
+  return route;
+}
+
+HttpRoute thaw_route(bool of_agents) {
+  HttpRoute route = frozen_route("DELETE", "/v1/frozen/{id}", "thawText", "Forget a text that stays known", of_agents);
+  route.counts_as_read = !of_agents;
+  route.path_parameters = {{"id", "its number"}};
+  route.answers.push_back({200, "It is not found any more", "application/json", {{"type", "object"}}});
   return route;
 }
 

@@ -37,6 +37,7 @@ struct EngineGauges {
   int waiting = 0;
   int pages_used = 0;
   int pages = 0;
+  int frozen_pages = 0;  // of texts that stay known
   uint64_t preemptions = 0;
 };
 

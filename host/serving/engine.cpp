@@ -204,7 +204,7 @@ void Engine::State::check(const Request& request) const {
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
 
-void Engine::State::check_segments(const Request& request) {
+void Engine::State::check_segments(const Request& request) const {
   int end = 0;
   for (const Segment& segment : request.segments) {
     if (segment.first < end || segment.end <= segment.first || segment.end > static_cast<int>(request.prompt.size())) {
@@ -222,6 +222,12 @@ void Engine::State::check_segments(const Request& request) {
     throw InputError(
         fmt::format("recomputation of a share of {}, from layer {} on, edges of {}", rule.share, rule.boundary, rule.edge),
         "a share is between 0 and 1, and the numbers are not negative");
+  if (!request.freeze) return;
+  if (kv->frozen() == nullptr) throw InputError("no text can be frozen here: segments of prompts are not reused");
+  const bool is_whole = request.segments.size() == 1 && request.segments.front().first == 0 &&
+                        request.segments.front().end == static_cast<int>(request.prompt.size());
+  if (!is_whole || request.snapshot || request.copy_prefix) throw InputError("a frozen text is a prompt that is one segment");
+  kv->frozen()->check(request.prompt.size());
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
@@ -305,6 +311,16 @@ Engine::~Engine() = default;
 uint64_t Engine::submit(Request request) { return state_->submit(std::move(request)); }
 
 void Engine::cancel(uint64_t id) { state_->cancel(id); }
+
+std::vector<FrozenText> Engine::frozen_texts() const {
+  FrozenPool* const frozen = state_->kv->frozen();
+  return frozen == nullptr ? std::vector<FrozenText>{} : frozen->texts();
+}
+
+bool Engine::thaw(uint64_t id) {
+  FrozenPool* const frozen = state_->kv->frozen();
+  return frozen != nullptr && frozen->remove(id);
+}
 
 int Engine::cached_tokens(uint64_t id) const {
   const auto job = state_->jobs.find(id);

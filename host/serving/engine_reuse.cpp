@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -52,8 +53,8 @@ bool has_new_block(const EngineJob& job, const CopiedTokens& found) {
 }  // namespace
 
 bool Engine::State::takes_segments(const EngineJob& job) const {
-  return !job.request.segments.empty() && kv->segments() != nullptr && !job.prompt_logits && limits.own_rows == 0 &&
-         !job.request.snapshot && !job.request.want_snapshot && !job.own_pages;
+  return !job.request.segments.empty() && !job.request.freeze && kv->segments() != nullptr && !job.prompt_logits &&
+         limits.own_rows == 0 && !job.request.snapshot && !job.request.want_snapshot && !job.own_pages;
 }
 
 void Engine::State::begin_reuse(EngineJob& job) {
@@ -70,6 +71,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
   found.begun = job.computed;
   found.block = block;
   std::vector<ShiftedRun> runs;
+  std::set<uint64_t> frozen;  // texts
   for (const Segment& segment : job.request.segments) {
     const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
     bool follows = false;  // a block that is copied
@@ -86,12 +88,14 @@ void Engine::State::begin_reuse(EngineJob& job) {
       add_runs(*view, first, block, job.pages(), cache.page(), runs);
       std::fill_n(found.copied.begin() + first, block, 1);
       for (const int32_t page : view->pages) cache.touch(page);
+      if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
       if (!is_next) found.firsts.push_back(first);
       follows = true;
     }
   }
   if (runs.empty() || !has_memory_for(job, *work)) return;
   device.copy_shifted(pool, 0, runs, config.rope);
+  for (const uint64_t text : frozen) kv->frozen()->count(text);
   job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
   job.filling = may_fill = true;
   job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, found);

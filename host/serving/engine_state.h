@@ -122,7 +122,7 @@ struct Engine::State {
  private:
   void check(const Request& request) const;
   void check_states(int64_t tokens, int prompt) const;
-  static void check_segments(const Request& request);
+  void check_segments(const Request& request) const;
   bool is_sparse(int layer) const { return flows.of(layer) != nullptr; }
   /// Pages that the states of each flow are for, of a request of so many tokens whose prompt has `prompt`.
   std::vector<int> state_pages(int tokens, int prompt) const;

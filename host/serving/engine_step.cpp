@@ -62,6 +62,7 @@ void Engine::State::settle() {
 }
 
 const ScheduledPass& Engine::State::plan() {
+  if (kv->frozen() != nullptr) kv->frozen()->stay();
   for (Sequence* sequence : scheduler.admit()) begin(static_cast<EngineJob&>(*sequence));
   return scheduler.plan();
 }
@@ -401,7 +402,12 @@ void Engine::State::finish(EngineJob& job, FinishReason reason) {
   result.logits.resize(job.request.want_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
   for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
   if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
-  if (job.decoded && reason != FinishReason::kNotFinite) offer_segments(job);  // more of its pages are known by now
+  const bool is_sound = job.decoded && reason != FinishReason::kNotFinite;
+  if (is_sound) offer_segments(job);  // more of its pages are known by now
+  if (is_sound && job.request.freeze) {
+    const auto prompt = std::span<const int32_t>(job.tokens).first(static_cast<size_t>(job.prompt));
+    result.frozen = kv->frozen()->add(job.request.tenant, job.request.segments.front().extra_key, prompt, job.pages());
+  }
   scheduler.remove(job);
   for (RunningPass& pass : passes) {
     for (RunningPass::Entry& entry : pass.entries) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "host/serving/engine.h"
+#include "host/serving/frozen_pool.h"
 #include "host/serving/group_view.h"
 #include "host/serving/page_cache.h"
 #include "host/serving/segment_index.h"
@@ -40,6 +41,8 @@ class KvCache {
   bool takes_snapshots() const { return keeps_all_; }
   /// Where text that requests marked can be found; null: here it cannot, since tokens leave, or the device does not reuse it.
   SegmentIndex* segments() const { return segments_.get(); }
+  /// Texts that are to stay known; null where `segments` is.
+  FrozenPool* frozen() const { return frozen_.get(); }
 
  private:
   const Device& device_;
@@ -48,6 +51,7 @@ class KvCache {
   std::vector<GroupView> views_;
   PageCache pages_;
   std::unique_ptr<SegmentIndex> segments_;
+  std::unique_ptr<FrozenPool> frozen_;
   bool keeps_all_;  // but for what patterns leave out
 };
 

@@ -210,6 +210,7 @@ void PageCache::release_place(int group, int32_t place) {
   if (--of.used[slab] == 0) ++of.unused;
   if (is_known(group, place)) {
     of.idle.add(place);
+    if (group == 0) ++idled_;
     return;
   }
   of.slabs[slab].recycle(page);

@@ -132,6 +132,8 @@ class PageCache {
   int32_t publish(int32_t parent, std::span<const int32_t> tokens, int32_t page);
   /// The same for the page of another group that has the tokens of page `node` of the first, which is published.
   int32_t publish_beside(int32_t node, int group, int32_t page);
+  /// Changes whenever a page of the first group becomes idle.
+  int64_t idled() const { return idled_; }
   /// A page of the first group is wanted: if it is idle, others go before it.
   void touch(int32_t page);
   /// Makes a page of the first group, full with `tokens`, known by itself: not as part of a prefix, but as long as it would be.
@@ -204,6 +206,7 @@ class PageCache {
   std::vector<int> free_slabs_;
   std::vector<int> idle_seen_;  // [slabs] of `coldest_unused`
   int64_t uses_ = 0;
+  int64_t idled_ = 0;
   struct Claim {
     int sharer = 0;
     PageCounts pages{};

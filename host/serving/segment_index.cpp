@@ -75,15 +75,18 @@ SegmentIndex::Entries::iterator SegmentIndex::locate(const Digest& space, std::s
 const SegmentIndex::View* SegmentIndex::find(const Digest& space, std::span<const int32_t> tokens) {
   const auto entry = locate(space, tokens);
   if (entry == entries_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, entry);
+  renew(entry);
   return &entry->view;
+}
+
+void SegmentIndex::renew(Entries::iterator entry) {
+  if (entry->text == 0) entries_.splice(entries_.begin(), entries_, entry);
 }
 
 void SegmentIndex::offer(const Digest& space, std::span<const int32_t> tokens, const View& view) {
   if (const auto known = locate(space, tokens); known != entries_.end()) {
     known->view = view;
-    entries_.splice(entries_.begin(), entries_, known);
-    return;
+    return renew(known);
   }
   const Digest digest = digest_of(space, tokens);
   if (by_digest_.contains(digest)) return;  // another run with this hash is there first
@@ -91,7 +94,7 @@ void SegmentIndex::offer(const Digest& space, std::span<const int32_t> tokens, c
     by_digest_.erase(entries_.back().digest);
     entries_.pop_back();
   }
-  entries_.push_front({digest, space, {tokens.begin(), tokens.end()}, view});
+  entries_.push_front({.digest = digest, .space = space, .tokens = {tokens.begin(), tokens.end()}, .view = view});
   by_digest_.emplace(digest, entries_.begin());
 }
 
@@ -99,7 +102,19 @@ void SegmentIndex::forget(const Digest& space, std::span<const int32_t> tokens) 
   const auto known = locate(space, tokens);
   if (known == entries_.end()) return;
   by_digest_.erase(known->digest);
-  entries_.erase(known);
+  (known->text == 0 ? entries_ : frozen_).erase(known);
+}
+
+void SegmentIndex::freeze(const Digest& space, std::span<const int32_t> tokens, uint64_t text) {
+  const auto known = locate(space, tokens);
+  if (known == entries_.end() || known->text != 0) return;
+  known->text = text;
+  frozen_.splice(frozen_.begin(), entries_, known);
+}
+
+uint64_t SegmentIndex::frozen_text(const Digest& space, std::span<const int32_t> tokens) {
+  const auto known = locate(space, tokens);
+  return known == entries_.end() ? 0 : known->text;
 }
 
 }  // namespace sluice

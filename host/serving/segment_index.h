@@ -31,7 +31,8 @@ class SegmentIndex {
     bool operator==(const View&) const = default;
   };
 
-  /// For runs of `block` tokens, of which it knows `most` at a time: those that nobody has found or offered for longest go first.
+  /// For runs of `block` tokens, of which it knows `most` at a time, beside frozen ones: those that nobody has found or offered
+  /// for longest go first.
   SegmentIndex(int block, size_t most);
   ~SegmentIndex();
   SegmentIndex(const SegmentIndex&) = delete;
@@ -43,11 +44,16 @@ class SegmentIndex {
   void offer(const Digest& space, std::span<const int32_t> tokens, const View& view);
   /// Null: unknown. Valid until the index changes.
   const View* find(const Digest& space, std::span<const int32_t> tokens);
+  /// A run that is known stays so until it is forgotten, whatever else is offered; `text`, which is not 0, is the frozen text
+  /// that it is of (FrozenPool). Nothing happens if it is unknown, or is another's already.
+  void freeze(const Digest& space, std::span<const int32_t> tokens, uint64_t text);
+  /// 0: it is unknown, or of none.
+  uint64_t frozen_text(const Digest& space, std::span<const int32_t> tokens);
   /// Nothing happens if it is unknown.
   void forget(const Digest& space, std::span<const int32_t> tokens);
 
   int block() const { return block_; }
-  size_t size() const { return entries_.size(); }
+  size_t size() const { return entries_.size() + frozen_.size(); }
   size_t most() const { return most_; }
 
  private:
@@ -56,6 +62,7 @@ class SegmentIndex {
     Digest space;
     std::vector<int32_t> tokens;
     View view;
+    uint64_t text = 0;  // that it is of, which is frozen
   };
   struct Hash {
     size_t operator()(const Digest& digest) const;
@@ -63,13 +70,16 @@ class SegmentIndex {
   using Entries = std::list<Entry>;  // the one to go next is the last
 
   Digest digest_of(const Digest& space, std::span<const int32_t> tokens) const;
-  /// The end: unknown.
+  /// The end of `entries_`: unknown.
   Entries::iterator locate(const Digest& space, std::span<const int32_t> tokens);
+  /// It is the last to go.
+  void renew(Entries::iterator entry);
 
   int block_;
   size_t most_;
   std::array<unsigned char, 32> secret_;
   Entries entries_;
+  Entries frozen_;  // in no order
   std::unordered_map<Digest, Entries::iterator, Hash> by_digest_;
 };
 

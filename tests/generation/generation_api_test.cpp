@@ -156,6 +156,58 @@ TEST_F(GenerationApiTest, SegmentsOfMessagesAreCopied) {
   EXPECT_GT(cached(body_of("key apple = amber ; key album = almond ;")), 100);
 }
 
+TEST_F(GenerationApiTest, FrozenTextsAreKnownBeforeAnybodyAsks) {
+  std::string page;
+  for (int i = 0; i < 30; ++i) page += " key acorn = amber ;";
+  httplib::Client http("127.0.0.1", server->port());
+  const auto texts = [&](const std::string& query) { return Json::parse(http.Get("/v1/frozen" + query)->body).at("data"); };
+  EXPECT_TRUE(texts("").empty());
+  const httplib::Result made = post("/v1/frozen", {{"prompt", page}, {"extra_key", "pages"}});
+  ASSERT_EQ(made->status, 200) << made->body;
+  const Json frozen = Json::parse(made->body);
+  EXPECT_EQ(frozen.at("object"), "frozen_text");
+  EXPECT_GT(frozen.at("tokens"), 100);
+  EXPECT_EQ(frozen.at("found"), 0);
+  EXPECT_EQ(Json::parse(post("/v1/frozen", {{"prompt", page}, {"extra_key", "pages"}})->body), frozen) << "it is there once";
+
+  const Json content = {{{"type", "text"}, {"text", "key apple = amber ;"}},
+                        {{"type", "segment"}, {"text", page}, {"extra_key", "pages"}},
+                        {{"type", "text"}, {"text", " ask acorn ="}}};
+  const Json chat = {
+      {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_tokens", 2}, {"temperature", 0}, {"recompute", "none"}};
+  const auto cached = [&](const Json& body) {
+    return Json::parse(post("/v1/chat/completions", body)->body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached(chat), frozen.at("tokens")) << "all of its blocks, at the first request";
+  ASSERT_EQ(texts("?extra_key=pages").size(), 1U);
+  EXPECT_EQ(texts("?extra_key=pages").at(0).at("found"), 1);
+  EXPECT_TRUE(texts("?extra_key=other").empty());
+  EXPECT_NE(http.Get("/metrics")->body.find("sluice:frozen_pages"), std::string::npos);
+
+  const std::string address = "/v1/frozen/" + frozen.at("id").dump();
+  EXPECT_EQ(http.Delete(address)->status, 200);
+  EXPECT_EQ(http.Delete(address)->status, 404);
+  EXPECT_EQ(http.Delete("/v1/frozen/1x")->status, 404);
+  EXPECT_TRUE(texts("").empty());
+}
+
+TEST_F(GenerationApiTest, TextsThatCannotBeFrozenAreRefused) {
+  const auto refusal = [&](const Json& body) {
+    const httplib::Result result = post("/v1/frozen", body);
+    EXPECT_EQ(result->status, 400) << body << result->body;
+    EXPECT_EQ(result->get_header_value("Content-Type"), "application/problem+json");
+    return Json::parse(result->body).at("detail").get<std::string>();
+  };
+  refusal({{"extra_key", "pages"}});
+  refusal({{"prompt", 7}});
+  refusal({{"prompt", ""}});
+  refusal({{"prompt", {40, -1}}});
+  refusal({{"prompt", {40, 1 << 30}}});
+  EXPECT_NE(refusal({{"prompt", {40, 41, 42}}}).find("blocks of 16"), std::string::npos);
+  refusal({{"prompt", std::vector<int>(64, 40)}, {"extra_key", std::string(257, 'x')}});
+  EXPECT_NE(refusal({{"prompt", std::vector<int>(64, 40)}, {"agent", "ada"}}).find("agents"), std::string::npos);
+}
+
 TEST_F(GenerationApiTest, StopsAtStringsAcrossTokens) {
   const Json body = {{"prompt", kPrompt}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
   const std::string whole = text_of(body);

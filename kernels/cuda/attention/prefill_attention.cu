@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t slots = query + S::kQueryBytes;
   const uint32_t barriers = slots + 2 * S::kStages * S::kSlotBytes;
   constexpr int kBarriersBytes = (4 * S::kStages + 4) * 8;
-  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 320);
+  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 256);
   const Places<Dim> places{query, slots, barriers,
                            reinterpret_cast<Work*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
   if (threadIdx.x == 0) {

@@ -17,7 +17,7 @@ struct PrefillShape {
   // Where pages have 8-bit K and V: those of all sequences lie at [first_page, first_page + pages) of the tables' page_indices.
   int first_page = 0;
   int pages = 0;
-  int most_tokens = 0;  // that rows of a sequence may see; needed where there are lists
+  int most_tokens = 0;  // that rows of a sequence may see; needed where there are lists, which take up to 2^20
 };
 
 /// Rows of queries and the pages that they see, in device memory, as in a PassBatch.

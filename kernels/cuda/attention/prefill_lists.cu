@@ -28,8 +28,8 @@ void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables
   if (tables.slots == nullptr) throw InternalError("lists of tiles are for rows with slots");
   if (shape.sequences == 0 || shape.rows == 0) return;
   const int dim = kv_.layout.head_dim;
-  const int most_tokens = Entry::kMostTiles * (dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens);
-  if (shape.most_tokens > most_tokens) throw InternalError("lists of tiles for " + std::to_string(shape.most_tokens) + " tokens");
+  if (shape.most_tokens > Entry::kMostTiles * tile_tokens(dim))
+    throw InternalError("lists of tiles for " + std::to_string(shape.most_tokens) + " tokens");
   const auto write = [&](const PartArguments& a, int64_t tiles, int32_t* to, const FarMasks& far) {
     if (dim == 256) {
       list<256>(a, tiles, to, far, stream);
@@ -49,8 +49,7 @@ void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables
                   {}};
   FarMasks far;
   if (two_parts) {
-    const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
-    far = {reinterpret_cast<uint32_t*>(lists + places.far_masks), (tokens + tables.stride - 1) / tables.stride};
+    far = {reinterpret_cast<uint32_t*>(lists + places.far_masks), (tile_tokens(dim) + tables.stride - 1) / tables.stride};
   }
   write(a, most_row_tiles(shape), lists, far);
   if (!two_parts) return;

@@ -194,7 +194,8 @@ __device__ __forceinline__ void write_seen(const PartArguments& a, const Work& w
   }
 }
 
-/// A block lists the tiles of one tile of rows, but for the last in order. `a.kv_heads` is how many heads see something else.
+/// A block lists the tiles of one tile of rows, but for the last in order, writes the bits of those that have some, and what is
+/// left to the far part. `a.kv_heads` is how many heads see something else.
 template <int Dim>
 __global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments a, int32_t* lists, const FarMasks far) {
   constexpr int kTokens = Shape<Dim>::kTokens;
@@ -229,6 +230,12 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments 
   write_seen<Dim>(a, work, list);
 }
 
+/// Tokens of a tile, for heads of `dim`.
+inline int tile_tokens(int dim) {
+  static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
+  return dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
+}
+
 /// Every sequence may leave a tile unfilled.
 inline int64_t most_row_tiles(const PrefillShape& shape) {
   return static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences;
@@ -256,10 +263,10 @@ inline int64_t most_far_tiles(const PrefillShape& shape, int stride) {
   return places * shape.group / kTileRows + shape.sequences;
 }
 
-/// Numbers from the list of a tile of rows to its boxes, to what its rows see of tiles, which lie at 16 bytes, and to the next
-/// list. `row_tiles`: lists of a call, of each mask.
+/// Numbers from the list of a tile of rows, which lies at 16 bytes, to its boxes, to what its rows see of tiles, which do so,
+/// too, and to the next list. `row_tiles`: lists of a call, of each mask.
 struct ListExtents {
-  static constexpr int64_t kMostWords = int64_t{64} << 20;  // of all lists of a call, if each has one gathered tile
+  static constexpr int64_t kMostWords = int64_t{64} << 20;  // of all lists of a call, but for one gathered tile of each
   static constexpr int kMostPartial = 8;                    // tiles that are not gathered and have bits
   int box_place = 0;
   int most_gathered = 1;
@@ -268,19 +275,18 @@ struct ListExtents {
   int stride = 0;
 
   ListExtents(const PrefillShape& shape, const PrefillTables& tables, int dim, int64_t row_tiles) {
-    const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
-    static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
+    const int tokens = tile_tokens(dim);
     const int tiles = (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
     const int boxes = tokens / kBoxTokens;
     const int words = kTileRows * (tokens / 32);
     box_place = (1 + tiles + 3) / 4 * 4;
+    const int64_t room = kMostWords / std::max<int64_t>(1, row_tiles * tables.mask_heads);  // of a list
+    const auto partial = std::clamp<int64_t>(room / words, 0, std::min(tiles, kMostPartial));
     // Of a tile half of the boxes are gathered at most. Where rows have no masks none are.
-    if (tables.mask_indptr != nullptr) {
-      const int64_t room = kMostWords / (row_tiles * tables.mask_heads * (boxes + words));
-      most_gathered = static_cast<int>(std::clamp<int64_t>(room, 1, (tiles + 1) / 2));
-    }
+    if (tables.mask_indptr != nullptr)
+      most_gathered = static_cast<int>(std::clamp<int64_t>((room - partial * words) / (boxes + words), 1, (tiles + 1) / 2));
     seen_place = box_place + most_gathered * boxes;
-    most_seen = std::min(most_gathered + std::min(tiles, kMostPartial), Entry::kNoBits);
+    most_seen = std::min(most_gathered + static_cast<int>(partial), Entry::kNoBits);
     stride = seen_place + most_seen * words;
   }
 };

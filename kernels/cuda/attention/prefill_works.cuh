@@ -27,7 +27,7 @@ struct Shape {
   static constexpr int kSlotBytes = kTokens * Dim * 2;
   static constexpr int kQueryPanel = kTileRows * 128;
   static constexpr int kQueryBytes = kTileRows * Dim * 2;
-  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kSlotBytes + 320;  // the last for barriers and works
+  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kSlotBytes + 256;  // the last for barriers and works
   static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
 };
 
@@ -37,7 +37,7 @@ struct Shape {
 struct Entry {
   static constexpr int kGathered = 1 << 30;
   static constexpr int kNumberBits = 14;
-  static constexpr int kMostTiles = 1 << kNumberBits;
+  static constexpr int kMostTiles = 1 << kNumberBits;  // of a sequence
   static constexpr int kNoBits = kMostTiles - 1;
   int bits = 0;
 
@@ -67,8 +67,9 @@ struct Sights {
   int list_stride = 0;
   int box_place = 0;
   int most_gathered = 0;  // tiles that a list has room for
-  int seen_place = 0;     // in a list, of what its rows see of tiles: [tiles][kTileRows] words of bits, first those gathered
-  int most_seen = 0;      // tiles that there is room for
+  /// In a list, of what its rows see of tiles: [tiles][kTileRows][tokens / 32] words of bits, those of gathered tiles first.
+  int seen_place = 0;
+  int most_seen = 0;  // tiles whose bits there is room for
 
   /// Which of the masks is that of a head of K and V.
   __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }

@@ -1,0 +1,134 @@
+#include "agents/generation/frozen_texts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agents/generation/completion_request.h"
+#include "agents/generation/generation_schema.h"
+#include "agents/http/caller.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/json_object.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Token ids, or a text, whose tokens are those of a segment of a chat that says the same.
+std::vector<int32_t> read_text(const JsonObject& body, const Tokenizer& tokenizer, size_t most_bytes) {
+  const Json& prompt = body.at("prompt");
+  if (prompt.is_array()) return read_token_ids(prompt, "prompt");
+  if (!prompt.is_string()) body.refuse("prompt", "a text is wanted, or a list of token ids");
+  const auto& text = prompt.get_ref<const std::string&>();
+  if (text.size() > most_bytes) {
+    throw HttpProblem(400, fmt::format("a text of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
+        .with("param", "prompt");
+  }
+  return tokenizer.encode_as_written(text);
+}
+
+/// Waits for a task to end. Throws HttpProblem.
+GenerationEvent end_of(GenerationQueue& events, const HttpRequest& http) {
+  constexpr std::chrono::milliseconds kTurn(50);
+  for (;;) {
+    if (!http.is_wanted()) throw HttpProblem(503, "the server stops, or the client has gone");
+    const std::optional<GenerationEvent> event = events.pop(kTurn);
+    if (!event) continue;
+    if (event->kind == GenerationEvent::Kind::kFailed) throw HttpProblem(event->status, event->message);
+    if (event->kind == GenerationEvent::Kind::kFinished) return *event;
+  }
+}
+
+Json document_of(const FrozenText& text) {
+  return {{"id", text.id},         {"object", "frozen_text"}, {"caller", text.tenant}, {"extra_key", text.extra_key},
+          {"tokens", text.tokens}, {"pages", text.pages},     {"found", text.found}};
+}
+
+HttpResponse response_of(const Json& json) {
+  HttpResponse response;
+  response.body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return response;
+}
+
+}  // namespace
+
+FrozenTexts::FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, size_t most_text_bytes, bool of_agents)
+    : engines_(engines), tokenizer_(tokenizer), most_text_bytes_(most_text_bytes), of_agents_(of_agents) {}
+
+HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
+  const Json json = parse_json(http.body, "body");
+  const JsonObject body(json, "body");
+  GenerationTask task;
+  task.caller = caller_of(http);
+  task.events = std::make_shared<GenerationQueue>();
+  Request& request = task.request;
+  request.prompt = read_text(body, tokenizer_, most_text_bytes_);
+  if (request.prompt.empty()) throw HttpProblem(400, "the text has no tokens").with("param", "prompt");
+  request.segments = {{0, static_cast<int>(request.prompt.size()), read_extra_key(body)}};
+  request.tenant = task.caller;
+  if (const std::string* const agent = body.find_text("agent")) {
+    if (!of_agents_) throw HttpProblem(400, "this server has no agents").with("param", "agent");
+    request.tenant = caller_of_agent(*agent);
+  }
+  request.freeze = true;
+  request.max_tokens = 1;  // no engine does less
+  request.ignore_eos = true;
+  const std::string tenant = request.tenant;
+  const std::string extra_key = request.segments.front().extra_key;
+  const std::shared_ptr<GenerationQueue> events = task.events;
+  std::vector<GenerationTask> tasks;
+  tasks.push_back(std::move(task));
+  const std::vector<uint64_t> ids = engines_.submit(std::move(tasks));
+  http.end_body();  // a long text may take minutes
+  uint64_t frozen = 0;
+  try {
+    frozen = end_of(*events, http).frozen;
+  } catch (...) {
+    engines_.cancel(ids.front(), false);
+    throw;
+  }
+  for (const FrozenText& text : engines_.frozen_texts()) {
+    if (text.id == frozen) return response_of(document_of(text));
+  }
+  throw HttpProblem(503, "others needed the room of the text before it could be frozen").with_header("Retry-After", "10");
+}
+
+HttpResponse FrozenTexts::list(const HttpRequest& http) {
+  const std::optional<std::string> wanted = http.query_value("extra_key");
+  Json data = Json::array();
+  for (const FrozenText& text : engines_.frozen_texts()) {
+    if (!wanted || *wanted == text.extra_key) data.push_back(document_of(text));
+  }
+  return response_of({{"object", "list"}, {"data", std::move(data)}});
+}
+
+HttpResponse FrozenTexts::thaw(const HttpRequest& http) {
+  const std::string& name = http.path_parameters.at("id");
+  uint64_t id = 0;
+  const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), id);
+  const bool is_number = problem == std::errc() && end == name.data() + name.size();
+  if (!is_number || !engines_.thaw(id)) throw HttpProblem(404, fmt::format("there is no frozen text \"{}\"", name));
+  return response_of({{"id", id}, {"object", "frozen_text"}, {"deleted", true}});
+}
+
+void FrozenTexts::add_routes(HttpServer& server) {
+  HttpRoute freezing = freeze_route(of_agents_);
+  freezing.handle = [this](const HttpRequest& http) { return freeze(http); };
+  server.add(std::move(freezing));
+  HttpRoute listing = frozen_list_route(of_agents_);
+  listing.handle = [this](const HttpRequest& http) { return list(http); };
+  server.add(std::move(listing));
+  HttpRoute thawing = thaw_route(of_agents_);
+  thawing.handle = [this](const HttpRequest& http) { return thaw(http); };
+  server.add(std::move(thawing));
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+
+#include "agents/generation/engine_thread.h"
+#include "agents/http/http_server.h"
+#include "host/text/tokenizer.h"
+
+namespace sluice {
+
+/// Texts that a server is to know, over HTTP: /v1/frozen (host/serving/frozen_pool.h). They lie in the cache of dense attention,
+/// and go with its engine.
+class FrozenTexts {
+ public:
+  /// What it refers to must outlive it. `of_agents`: requests bear tokens of agents, and only administrators change what is
+  /// there.
+  FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, size_t most_text_bytes, bool of_agents);
+
+  void add_routes(HttpServer& server);
+
+ private:
+  HttpResponse freeze(const HttpRequest& http);
+  HttpResponse list(const HttpRequest& http);
+  HttpResponse thaw(const HttpRequest& http);
+
+  EngineThread& engines_;
+  const Tokenizer& tokenizer_;
+  const size_t most_text_bytes_;
+  const bool of_agents_;
+};
+
+}  // namespace sluice
