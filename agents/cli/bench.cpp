@@ -154,7 +154,8 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   for (const Benchmark& benchmark : kBenchmarks) {
     CLI::App* command = bench->add_subcommand(benchmark.name, benchmark.about);
-    command->footer(fmt::format("Example: sluice bench {} --json {}.json", benchmark.name, benchmark.name));
+    const char* const device = benchmark.run == run_patterns_bench ? " --device cuda" : "";
+    command->footer(fmt::format("Example: sluice bench {}{} --json {}.json", benchmark.name, device, benchmark.name));
     command->add_option("--json", settings->json_file, "Also write the report here (schema sluice.bench/1)");
     if (benchmark.run != run_topk_bench) {  // which is a thing of one thread
       command->add_option("--threads", settings->options.threads, "Threads; 0: all cores this process may use")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/client_options.h"
 #include "agents/cli/commands.h"
 #include "scripting/base/error.h"
@@ -35,8 +36,9 @@ std::string read_text(const std::string& file) {
   const auto all_of = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
   if (file == "-") return all_of(std::cin);
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw InputError(fmt::format("{}: it cannot be read", file));
-  return all_of(in);
+  std::string text = in ? all_of(in) : std::string();
+  if (!in || in.bad()) throw InputError(fmt::format("{}: it cannot be read", file));
+  return text;
 }
 
 /// A line a text: its number, whose requests find it, its name, its size, and how many requests found it.
@@ -60,6 +62,11 @@ void freeze(const FrozenOptions& options) {
   json body = {{"prompt", read_text(options.file)}};
   if (!options.extra_key.empty()) body["extra_key"] = options.extra_key;
   if (!options.agent.empty()) body["agent"] = options.agent;
+  try {
+    static_cast<void>(body.dump());
+  } catch (const json::type_error&) {
+    throw InputError(fmt::format("{}: it is not text in UTF-8", options.file));
+  }
   const json text = options.client.client().post("/v1/frozen", body);
   options.client.print(text, [&] { return table_of(json::array({text})); });
 }
@@ -90,7 +97,7 @@ void add_frozen(CLI::App& app) {
   });
 
   CLI::App* remove = frozen->add_subcommand("remove", "Forget a text: it is not found any more");
-  remove->add_option("id", options->id, "Its number")->required();
+  remove->add_option("id", options->id, "Its number")->required()->check(decimal_number(int64_t{1}, INT64_MAX));
   add_connection(*remove, options->client);
   remove->footer("Example: sluice frozen remove 3");
   remove->callback([options] {

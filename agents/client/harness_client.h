@@ -66,7 +66,7 @@ class HarnessClient {
   nlohmann::json submission(int64_t id);
   /// The answer of GET `path`. Empty values of the query are left out.
   nlohmann::json get(const std::string& path, const Query& query = {});
-  /// The answer of POST `path`, however long it takes, and of DELETE `path`.
+  /// The answer of POST `path`, which may take an hour, and of DELETE `path`.
   nlohmann::json post(const std::string& path, const nlohmann::json& body);
   nlohmann::json remove(const std::string& path);
   /// Listens to what happens, until the listener or the server ends it, or the server gives no sign of life.

@@ -67,7 +67,7 @@ void EngineSlot::submit(LiveTask& live) {
     live.task.events->push(std::move(event));
     live_.emplace(id, std::move(live));
   } catch (const InputError& error) {
-    live.fail(400, error.what());
+    live.fail(error);
     ++ended_;
   }
 }

@@ -24,7 +24,8 @@ class EngineSlot final : public FlowEngine {
   bool busy() const override { return !live_.empty(); }
   GenerationClock::time_point last_used() const override { return last_used_; }
   EngineStats stats() const override { return engine_->stats(); }
-  std::vector<FrozenText> frozen_texts() const override { return engine_->frozen_texts(); }
+  std::vector<FrozenText> frozen_texts() override { return engine_->frozen_texts(); }
+  bool keeps_texts() const override { return engine_->keeps_texts(); }
   bool thaw(uint64_t id) override { return engine_->thaw(id); }
   bool runs_itself() const override { return false; }
   void submit(LiveTask& live) override;

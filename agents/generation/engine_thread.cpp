@@ -120,7 +120,7 @@ void EngineThread::order(std::function<void(FlowEngines&)> work) {
 
 std::vector<FrozenText> EngineThread::frozen_texts() {
   std::vector<FrozenText> texts;
-  order([&](const FlowEngines& engines) { texts = engines.frozen_texts(); });
+  order([&](FlowEngines& engines) { texts = engines.frozen_texts(); });
   return texts;
 }
 

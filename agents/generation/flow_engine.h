@@ -46,8 +46,9 @@ class FlowEngine {
   virtual bool busy() const = 0;
   virtual GenerationClock::time_point last_used() const = 0;
   virtual EngineStats stats() const = 0;
-  /// Engine::frozen_texts, and Engine::thaw: none where passes run without `step`.
-  virtual std::vector<FrozenText> frozen_texts() const { return {}; }
+  /// Engine::frozen_texts, keeps_texts and thaw: none where passes run without `step`.
+  virtual std::vector<FrozenText> frozen_texts() { return {}; }
+  virtual bool keeps_texts() const { return false; }
   virtual bool thaw(uint64_t /*id*/) { return false; }
   /// Whether passes run without `step`.
   virtual bool runs_itself() const = 0;

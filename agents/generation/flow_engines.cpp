@@ -110,8 +110,8 @@ void FlowEngines::drop_idle() {
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     const auto current = slot++;
     if (current->engine->busy() || current->engine->last_used() >= limit) continue;
-    const bool keeps_texts = current->engine->flow().empty() && !current->engine->frozen_texts().empty();
-    if (!keeps_texts) drop(current);
+    const bool is_kept = current->engine->flow().empty() && current->engine->keeps_texts();
+    if (!is_kept) drop(current);
   }
 }
 
@@ -143,7 +143,7 @@ void FlowEngines::publish(bool now) {
   metrics_.set_gauges(gauges);
 }
 
-std::vector<FrozenText> FlowEngines::frozen_texts() const {
+std::vector<FrozenText> FlowEngines::frozen_texts() {
   const auto dense = find_slot("");
   return dense == slots_.end() ? std::vector<FrozenText>{} : dense->engine->frozen_texts();
 }

@@ -40,7 +40,7 @@ class FlowEngines {
   /// Gives tasks to engines, and one engine a pass.
   void take_turn();
   /// Texts that dense attention's engine keeps known; none while there is no such engine.
-  std::vector<FrozenText> frozen_texts() const;
+  std::vector<FrozenText> frozen_texts();
   /// False: it has none of this number.
   bool thaw(uint64_t id);
   /// Ends every task with an error.
@@ -87,7 +87,6 @@ class FlowEngines {
   /// behind everybody else's, or whoever needs the engine's place would wait for all of them.
   bool has_enough(const Slot& slot, const std::string& caller) const;
   Slots::iterator find_slot(const std::string& flow);
-  Slots::const_iterator find_slot(const std::string& flow) const;
   /// Whether the engine of `flow` has one of the places that flows share.
   bool shares_places(const std::string& flow) const { return !flow.empty() || limits_.engines == 1; }
   std::vector<EnginePlace> shared_places(const std::set<std::string>& closed) const;

@@ -91,10 +91,6 @@ FlowEngines::Slots::iterator FlowEngines::find_slot(const std::string& flow) {
   return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.engine->flow() == flow; });
 }
 
-FlowEngines::Slots::const_iterator FlowEngines::find_slot(const std::string& flow) const {
-  return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.engine->flow() == flow; });
-}
-
 std::vector<EnginePlace> FlowEngines::shared_places(const std::set<std::string>& closed) const {
   std::vector<EnginePlace> places;
   for (const Slot& slot : slots_) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -63,7 +62,8 @@ HttpResponse response_of(const Json& json) {
 FrozenTexts::FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, size_t most_text_bytes, bool of_agents)
     : engines_(engines), tokenizer_(tokenizer), most_text_bytes_(most_text_bytes), of_agents_(of_agents) {}
 
-HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
+GenerationTask FrozenTexts::task_of(const HttpRequest& http) const {
+  constexpr size_t kLongestName = 256;
   const Json json = parse_json(http.body, "body");
   const JsonObject body(json, "body");
   GenerationTask task;
@@ -76,16 +76,19 @@ HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
   request.tenant = task.caller;
   if (const std::string* const agent = body.find_text("agent")) {
     if (!of_agents_) throw HttpProblem(400, "this server has no agents").with("param", "agent");
+    if (agent->size() > kLongestName) body.refuse("agent", fmt::format("a name has at most {} bytes", kLongestName));
     request.tenant = caller_of_agent(*agent);
   }
   request.freeze = true;
   request.max_tokens = 1;  // no engine does less
   request.ignore_eos = true;
-  const std::string tenant = request.tenant;
-  const std::string extra_key = request.segments.front().extra_key;
-  const std::shared_ptr<GenerationQueue> events = task.events;
+  return task;
+}
+
+HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
   std::vector<GenerationTask> tasks;
-  tasks.push_back(std::move(task));
+  tasks.push_back(task_of(http));
+  const std::shared_ptr<GenerationQueue> events = tasks.front().events;
   const std::vector<uint64_t> ids = engines_.submit(std::move(tasks));
   http.end_body();  // a long text may take minutes
   uint64_t frozen = 0;
@@ -98,13 +101,19 @@ HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
   for (const FrozenText& text : engines_.frozen_texts()) {
     if (text.id == frozen) return response_of(document_of(text));
   }
-  throw HttpProblem(503, "others needed the room of the text before it could be frozen").with_header("Retry-After", "10");
+  throw HttpProblem(503, "others took the room of the text before it could be frozen").with_header("Retry-After", "10");
+}
+
+std::vector<FrozenText> FrozenTexts::visible_to(const HttpRequest& http) {
+  std::vector<FrozenText> texts = engines_.frozen_texts();
+  if (!of_agents_) std::erase_if(texts, [caller = caller_of(http)](const FrozenText& text) { return text.tenant != caller; });
+  return texts;
 }
 
 HttpResponse FrozenTexts::list(const HttpRequest& http) {
   const std::optional<std::string> wanted = http.query_value("extra_key");
   Json data = Json::array();
-  for (const FrozenText& text : engines_.frozen_texts()) {
+  for (const FrozenText& text : visible_to(http)) {
     if (!wanted || *wanted == text.extra_key) data.push_back(document_of(text));
   }
   return response_of({{"object", "list"}, {"data", std::move(data)}});
@@ -112,11 +121,12 @@ HttpResponse FrozenTexts::list(const HttpRequest& http) {
 
 HttpResponse FrozenTexts::thaw(const HttpRequest& http) {
   const std::string& name = http.path_parameters.at("id");
-  uint64_t id = 0;
-  const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), id);
-  const bool is_number = problem == std::errc() && end == name.data() + name.size();
-  if (!is_number || !engines_.thaw(id)) throw HttpProblem(404, fmt::format("there is no frozen text \"{}\"", name));
-  return response_of({{"id", id}, {"object", "frozen_text"}, {"deleted", true}});
+  const std::vector<FrozenText> texts = visible_to(http);
+  const auto found =
+      std::find_if(texts.begin(), texts.end(), [&](const FrozenText& text) { return std::to_string(text.id) == name; });
+  if (found == texts.end() || !engines_.thaw(found->id))
+    throw HttpProblem(404, fmt::format("there is no frozen text \"{}\"", name));
+  return response_of({{"id", found->id}, {"object", "frozen_text"}, {"deleted", true}});
 }
 
 void FrozenTexts::add_routes(HttpServer& server) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "agents/generation/engine_thread.h"
 #include "agents/http/http_server.h"
@@ -19,6 +20,10 @@ class FrozenTexts {
   void add_routes(HttpServer& server);
 
  private:
+  /// What a body asks to freeze. Throws HttpProblem and InputError.
+  GenerationTask task_of(const HttpRequest& http) const;
+  /// An administrator sees all texts, who needs no token his own.
+  std::vector<FrozenText> visible_to(const HttpRequest& http);
   HttpResponse freeze(const HttpRequest& http);
   HttpResponse list(const HttpRequest& http);
   HttpResponse thaw(const HttpRequest& http);

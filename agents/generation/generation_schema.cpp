@@ -237,7 +237,7 @@ HttpRoute completion_route(CompletionKind kind, bool wants_token) {
 HttpRoute freeze_route(bool of_agents) {
   constexpr size_t kMostBytes = size_t{4} << 20;
   HttpRoute route = frozen_route("POST", "/v1/frozen", "freezeText", "Compute a text, and keep it known", of_agents);
-  route.counts_as_read = !of_agents;
+  route.counts_as_read = true;  // as completions are
   route.consumes = {"application/json"};
   route.most_body_bytes = kMostBytes;
   route.body_schema = {
@@ -265,7 +265,7 @@ HttpRoute frozen_list_route(bool of_agents) {
 
 HttpRoute thaw_route(bool of_agents) {
   HttpRoute route = frozen_route("DELETE", "/v1/frozen/{id}", "thawText", "Forget a text that stays known", of_agents);
-  route.counts_as_read = !of_agents;
+  route.counts_as_read = true;
   route.path_parameters = {{"id", "its number"}};
   route.answers.push_back({200, "It is not found any more", "application/json", {{"type", "object"}}});
   return route;

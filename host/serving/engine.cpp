@@ -227,7 +227,7 @@ void Engine::State::check_segments(const Request& request) const {
   const bool is_whole = request.segments.size() == 1 && request.segments.front().first == 0 &&
                         request.segments.front().end == static_cast<int>(request.prompt.size());
   if (!is_whole || request.snapshot || request.copy_prefix) throw InputError("a frozen text is a prompt that is one segment");
-  kv->frozen()->check(request.prompt.size());
+  kv->frozen()->check(request.tenant, request.segments.front().extra_key, request.prompt);
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
@@ -312,7 +312,12 @@ uint64_t Engine::submit(Request request) { return state_->submit(std::move(reque
 
 void Engine::cancel(uint64_t id) { state_->cancel(id); }
 
-std::vector<FrozenText> Engine::frozen_texts() const {
+bool Engine::keeps_texts() const {
+  const FrozenPool* const frozen = state_->kv->frozen();
+  return frozen != nullptr && !frozen->is_empty();
+}
+
+std::vector<FrozenText> Engine::frozen_texts() {
   FrozenPool* const frozen = state_->kv->frozen();
   return frozen == nullptr ? std::vector<FrozenText>{} : frozen->texts();
 }

@@ -106,7 +106,7 @@ struct RequestResult {
   int cached_tokens = 0;      // prompt tokens found in the prefix cache
   int copied_tokens = 0;      // of the others, those whose K and V were copied from where the text stood before
   int recomputed_tokens = 0;  // of these, those that were computed again, from the boundary on
-  uint64_t frozen = 0;        // the number of the frozen text that the prompt is (Request::freeze); 0: of none
+  uint64_t frozen = 0;        // the number of the frozen text that the prompt is (Request::freeze); 0: it is none
   int preemptions = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;  // from when the first decode step is begun, which a pass before it may hold up, to the last token
@@ -181,8 +181,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Queues a request. Throws InputError if it can never run: a prompt longer than the pool or the model's positions, a
-  /// token outside the vocabulary, an empty prompt, states of the flow that would fill the memory, or a frozen text that is too
-  /// short or too long (FrozenPool::check), or on a device that does not reuse segments.
+  /// token outside the vocabulary, an empty prompt, states of the flow that would fill the memory, or a frozen text that cannot
+  /// be (FrozenPool::check), or on a device that does not reuse segments.
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
@@ -194,7 +194,8 @@ class Engine {
   /// that is known until it ends; else 0.
   int cached_tokens(uint64_t id) const;
   /// Texts that stay known, in the order of their numbers: of all engines that share the cache.
-  std::vector<FrozenText> frozen_texts() const;
+  std::vector<FrozenText> frozen_texts();
+  bool keeps_texts() const;
   /// A frozen text is not found any more. False: there is none of this number.
   bool thaw(uint64_t id);
   /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <unordered_set>
 
 #include "scripting/base/error.h"
 
@@ -14,18 +16,22 @@ int most_pages(const PageCache& cache) { return static_cast<int>(FrozenPool::kSh
 
 }  // namespace
 
-void FrozenPool::check(size_t tokens) const {
+void FrozenPool::check(std::string_view tenant, std::string_view extra_key, std::span<const int32_t> tokens) {
   const auto block = static_cast<size_t>(index_.block());
-  if (tokens < block) {
-    throw InputError(fmt::format("a frozen text of {} tokens: text is found in blocks of {}", tokens, block),
+  if (tokens.size() < block) {
+    throw InputError(fmt::format("a frozen text of {} tokens: text is found in blocks of {}", tokens.size(), block),
                      "freeze a longer text");
   }
+  drop_gone();
+  const auto whole = tokens.first(tokens.size() / block * block);
+  if (find(index_.space(tenant, extra_key), whole) != texts_.end()) return;
   const int most = most_pages(cache_);
-  if (tokens / block > static_cast<size_t>(most)) {
-    throw InputError(fmt::format("a frozen text of {} tokens: all of them may have {} ({}% of the pool)", tokens,
-                                 static_cast<size_t>(most) * block, static_cast<int>(100 * kShare)),
-                     "freeze a shorter text, or give the server more memory for its pool");
-  }
+  const int left = most - pages();
+  if (static_cast<int64_t>(whole.size() / block) <= left) return;
+  throw InputError(fmt::format("a frozen text of {} tokens: {} of the {} that all of them may have ({}% of the pool) are left",
+                               tokens.size(), static_cast<size_t>(std::max(0, left)) * block, static_cast<size_t>(most) * block,
+                               static_cast<int>(100 * kShare)),
+                   "remove a frozen text, freeze a shorter one, or give the server more memory for its pool");
 }
 
 uint64_t FrozenPool::add(std::string_view tenant, std::string_view extra_key, std::span<const int32_t> tokens,
@@ -46,15 +52,9 @@ uint64_t FrozenPool::add(std::string_view tenant, std::string_view extra_key, st
   if (kept.views.empty()) return 0;
   kept.tokens.assign(tokens.begin(), tokens.begin() + kept.text.tokens);
   drop_gone();
-  const auto same = std::find_if(texts_.begin(), texts_.end(),
-                                 [&](const Kept& other) { return other.space == kept.space && other.tokens == kept.tokens; });
-  if (same != texts_.end()) return same->text.id;
-  while (!texts_.empty() && pages_of_all() + kept.text.pages > most_pages(cache_)) {
-    drop(
-        std::min_element(texts_.begin(), texts_.end(), [](const Kept& a, const Kept& b) { return a.text.found < b.text.found; }));
-  }
+  if (const auto same = find(kept.space, kept.tokens); same != texts_.end()) return same->text.id;
+  if (pages_with(kept.views) > most_pages(cache_)) return 0;
   kept.text.id = ++last_id_;
-  for (size_t i = 0; i < kept.views.size(); ++i) index_.offer(kept.space, block_of(kept, i), kept.views[i]);
   freeze(kept);
   texts_.push_back(std::move(kept));
   seen_ = -1;
@@ -65,7 +65,8 @@ bool FrozenPool::remove(uint64_t id) {
   drop_gone();
   const auto found = std::find_if(texts_.begin(), texts_.end(), [&](const Kept& kept) { return kept.text.id == id; });
   if (found == texts_.end()) return false;
-  drop(found);
+  std::rotate(found, found + 1, texts_.end());
+  drop_from(texts_.end() - 1);
   return true;
 }
 
@@ -89,7 +90,8 @@ void FrozenPool::stay() {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return texts_[a].text.found < texts_[b].text.found; });
   for (const size_t i : order) {
-    for (const SegmentIndex::View& view : texts_[i].views) cache_.touch(view.pages[0]);
+    // The end of a text goes before its beginning, without which it would not be found as a prefix.
+    for (auto view = texts_[i].views.rbegin(); view != texts_[i].views.rend(); ++view) cache_.touch(view->pages[0]);
   }
   seen_ = cache_.idled();
 }
@@ -104,38 +106,47 @@ bool FrozenPool::is_there(const Kept& kept) const {
                      [&](const SegmentIndex::View& view) { return cache_.serial(view.pages[0]) == view.serials[0]; });
 }
 
-int FrozenPool::pages_of_all() const {
-  return std::accumulate(texts_.begin(), texts_.end(), 0, [](int sum, const Kept& kept) { return sum + kept.text.pages; });
+FrozenPool::Texts::iterator FrozenPool::find(const SegmentIndex::Digest& space, std::span<const int32_t> tokens) {
+  return std::find_if(texts_.begin(), texts_.end(), [&](const Kept& kept) {
+    return kept.space == space && std::equal(tokens.begin(), tokens.end(), kept.tokens.begin(), kept.tokens.end());
+  });
+}
+
+int FrozenPool::pages_with(std::span<const SegmentIndex::View> more) const {
+  std::unordered_set<int32_t> pages;
+  const auto add = [&](std::span<const SegmentIndex::View> views) {
+    for (const SegmentIndex::View& view : views) pages.insert(view.pages[0]);
+  };
+  for (const Kept& kept : texts_) add(kept.views);
+  add(more);
+  return static_cast<int>(pages.size());
 }
 
 void FrozenPool::drop_gone() {
-  for (auto next = texts_.begin(); next != texts_.end();) {
-    if (is_there(*next)) {
-      ++next;
-    } else {
-      const auto place = next - texts_.begin();
-      drop(next);
-      next = texts_.begin() + place;
-    }
-  }
+  const auto gone = std::stable_partition(texts_.begin(), texts_.end(), [&](const Kept& kept) { return is_there(kept); });
+  if (gone != texts_.end()) drop_from(gone);
 }
 
-void FrozenPool::drop(Texts::iterator kept) {
-  const Kept gone = std::move(*kept);
-  texts_.erase(kept);
-  for (size_t i = 0; i < gone.views.size(); ++i) index_.forget(gone.space, block_of(gone, i));
-  // Blocks that another text has, too.
+void FrozenPool::drop_from(Texts::iterator first) {
+  const Texts gone(std::make_move_iterator(first), std::make_move_iterator(texts_.end()));
+  texts_.erase(first, texts_.end());
+  for (const Kept& kept : gone) {
+    for (size_t i = 0; i < kept.views.size(); ++i) index_.forget(kept.space, block_of(kept, i));
+  }
   for (const Kept& other : texts_) {
-    if (other.space != gone.space || !is_there(other)) continue;
-    for (size_t i = 0; i < other.views.size(); ++i) {
-      if (index_.find(other.space, block_of(other, i)) == nullptr) index_.offer(other.space, block_of(other, i), other.views[i]);
-    }
-    freeze(other);
+    const bool may_share = std::any_of(gone.begin(), gone.end(), [&](const Kept& kept) { return kept.space == other.space; });
+    if (may_share) freeze(other);
   }
 }
 
 void FrozenPool::freeze(const Kept& kept) {
-  for (size_t i = 0; i < kept.views.size(); ++i) index_.freeze(kept.space, block_of(kept, i), kept.text.id);
+  for (size_t i = 0; i < kept.views.size(); ++i) {
+    const std::span<const int32_t> block = block_of(kept, i);
+    const uint64_t owner = index_.frozen_text(kept.space, block);
+    if (owner != 0) continue;
+    index_.offer(kept.space, block, kept.views[i]);
+    index_.freeze(kept.space, block, kept.text.id);
+  }
 }
 
 }  // namespace sluice

@@ -328,6 +328,7 @@ void PageCache::touch(int32_t page) {
   if (!group.idle.contains(place)) return;
   group.idle.remove(place);
   group.idle.add(place);
+  ++idled_;
 }
 
 int32_t PageCache::publish_beside(int32_t node, int group, int32_t page) {

@@ -132,7 +132,7 @@ class PageCache {
   int32_t publish(int32_t parent, std::span<const int32_t> tokens, int32_t page);
   /// The same for the page of another group that has the tokens of page `node` of the first, which is published.
   int32_t publish_beside(int32_t node, int group, int32_t page);
-  /// Changes whenever a page of the first group becomes idle.
+  /// Changes whenever a page of the first group becomes idle, or is touched.
   int64_t idled() const { return idled_; }
   /// A page of the first group is wanted: if it is idle, others go before it.
   void touch(int32_t page);

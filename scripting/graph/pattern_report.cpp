@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 
 #include "scripting/base/bits.h"
@@ -20,19 +21,28 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostTokens = int64_t{1} << 20;
 constexpr int kMostSlots = 1 << 20;
 
-/// Share of the pairs of dense attention; of long sequences by some of the rows.
-double area_of(const Pattern& pattern, int tokens) {
-  constexpr int kRows = 512;
+/// Rows that are looked at for the share of one of so many patterns: all of them if that takes little.
+int area_rows(const Pattern& pattern, int tokens, size_t patterns) {
+  constexpr int64_t kMostWords = int64_t{1} << 28;  // that all patterns have looked at
+  constexpr int64_t kFewest = 512;
+  const int64_t of_row = pattern.row_cost(tokens) + tokens / 32 + 1;
+  const int64_t rows = kMostWords / static_cast<int64_t>(patterns) / of_row;
+  return static_cast<int>(std::min<int64_t>(tokens, std::max(kFewest, rows)));
+}
+
+/// Share of the pairs of dense attention, by so many of the rows.
+double area_of(const Pattern& pattern, int tokens, int rows) {
   std::vector<uint32_t> words(static_cast<size_t>((tokens + 31) / 32));
+  std::mt19937 random(1);
   double seen = 0;
   double all = 0;
-  const int rows = std::min(tokens, kRows);
+  const auto edge = [&](int r) { return static_cast<int>(int64_t{r} * tokens / rows); };
   for (int r = 0; r < rows; ++r) {
-    // Rows that are spread evenly, and at no fixed distance, or strides would hit or miss them all.
-    const auto i = static_cast<int>((r + (r * 7919 % rows + 0.5) / rows) * tokens / rows);
+    // One of each stretch, whichever, or strides would hit or miss them all.
+    const int i = edge(r) + static_cast<int>(random() % static_cast<unsigned>(edge(r + 1) - edge(r)));
     pattern.row(i, tokens, words);
     for (const uint32_t word : words) seen += std::popcount(word);
     all += i + 1;
@@ -227,6 +237,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
     const int64_t pages = pages_read(analyses, length, graph.geometry.page, in_slots);
     for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
+      const int rows = area_rows(pattern, length, heads_in_all);
       figures.push_back({.text = to_text(pattern),
                          .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
                          .layers = count,
@@ -237,20 +248,23 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .pages_read = pages,
                          .dense_prefill = is_dense,
                          .blind = different == 1 ? analyses.front().blind_rows(length) : blind_rows(pattern, of_head, length),
-                         .area = area_of(pattern, length),
+                         .area = area_of(pattern, length, rows),
+                         .is_area_exact = rows == length,
                          .shares = shares_of(pattern, length, kCells)});
     }
   }
   if (const Pattern* const beside = graph.beside(); beside != nullptr && selecting > 0) {
     std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
     beside->row(length - 1, length, seen);
+    const int rows = area_rows(*beside, length, heads_in_all);
     figures.push_back({.text = to_text(*beside),
                        .role = PatternRole::kBeside,
                        .layers = selecting,
                        .kept = length,
                        .any_size = {},
                        .pages_read = count_pages(seen, length, graph.geometry.page),
-                       .area = area_of(*beside, length),
+                       .area = area_of(*beside, length, rows),
+                       .is_area_exact = rows == length,
                        .shares = shares_of(*beside, length, kCells)});
   }
   return figures;
@@ -274,7 +288,7 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
     const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
     text += fmt::format("{} of {} layer{}{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", heads, each.text);
-    text += fmt::format("  sees {:.1f}% of what dense attention does", 100 * each.area);
+    text += fmt::format("  sees {}{:.1f}% of what dense attention does", each.is_area_exact ? "" : "about ", 100 * each.area);
     if (each.role == PatternRole::kBeside) {
       text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
     } else {
@@ -286,8 +300,8 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
     if (each.role != PatternRole::kBeside && each.heads == 1) text += cache_text(each, tokens);
     const std::vector<std::string> drawing = drawing_of(each.shares);
     const double a_cell = static_cast<double>(tokens) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
-    text += fmt::format("  queries downwards, keys to the right, {:.0f} tokens a cell:\n",
-                        a_cell * static_cast<double>(cells_together(each.shares)));
+    const std::string in_cell = fmt::format("{:.0f}", a_cell * static_cast<double>(cells_together(each.shares)));
+    text += fmt::format("  queries downwards, keys to the right, {} token{} a cell:\n", in_cell, in_cell == "1" ? "" : "s");
     for (const std::string& line : drawing) text += "    " + line + "\n";
     if (each.heads > 1 && each.head + 1 == each.heads) text += cache_text(each, tokens);
   }
@@ -308,8 +322,9 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
     pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, static_cast<int>(i / kInRow) * kHigh + kLines);
     pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
-    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}{}, {} tokens, {:.1f}% of dense attention</text>\n",
-                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", heads, tokens, 100 * each.area);
+    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}{}, {} tokens, {}{:.1f}% of dense attention</text>\n",
+                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", heads, tokens,
+                            each.is_area_exact ? "" : "about ", 100 * each.area);
     pictures += fmt::format("<path class=\"causal\" d=\"M0 0V{0}H{0}Z\"/>\n", kSide);
     for (size_t y = 0; y < each.shares.size(); ++y) {
       for (size_t x = 0; x < each.shares[y].size(); ++x) {

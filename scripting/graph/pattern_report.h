@@ -28,6 +28,7 @@ struct PatternFigures {
   bool dense_prefill = false;  // a prompt is kept until it is there, and only steps have the pattern
   int64_t blind = 0;           // queries of `tokens` that see nothing of it; -1: not known, of one of several heads
   double area = 0;             // share of the pairs of dense attention, over `tokens` queries
+  bool is_area_exact = true;   // false: it is that of some of the queries
   /// A picture of `tokens` queries, downwards, and keys: of each cell, row by row up to the diagonal, the share of the pairs of
   /// dense attention that it has.
   std::vector<std::vector<double>> shares;

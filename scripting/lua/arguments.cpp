@@ -39,7 +39,8 @@ void Arguments::fail(const std::string& message, std::string hint) const {
 }
 
 void Arguments::expect_at_most(size_t count, std::string_view usage) const {
-  if (size() > count) fail(fmt::format("got {} arguments and wants at most {}", size(), count), std::string(usage));
+  if (size() > count)
+    fail(fmt::format("got {} argument{} and wants at most {}", size(), size() == 1 ? "" : "s", count), std::string(usage));
 }
 
 NodeId Arguments::tensor(size_t i) const {

@@ -246,7 +246,7 @@ int assign_handle(lua_State* state) {
       slot = slot_of(check_stage_assignment(session, name, lua_type(state, 3)));
     } else {
       session.builder().fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
-                             "tensors never change; operators give new ones");
+                             "tensors and patterns never change; operators give new ones");
     }
   });
   if (!done) return raise(state);

@@ -24,7 +24,7 @@ struct Pair {
 };
 
 int number_of(const Arguments& arguments, const std::string& name, const Datum& datum) {
-  if (datum.kind == Datum::Kind::kNumber && datum.number == HUGE_VAL) return kUnbounded;
+  if (name == "size" && datum.kind == Datum::Kind::kNumber && datum.number == HUGE_VAL) return kUnbounded;
   const std::optional<int> number = datum.kind == Datum::Kind::kNumber ? whole_number(datum.number) : std::nullopt;
   if (number && *number != kUnbounded) return *number;
   arguments.fail(
@@ -145,8 +145,13 @@ Value unite(const Arguments& arguments, const Function&) {
 }
 
 /// Lua gives an operator of one operand its operand twice.
-Value complement(const Arguments& arguments, const Function&) {
+Value complement_operator(const Arguments& arguments, const Function&) {
   return made(arguments, joined(arguments.pattern(0), arguments.pattern(0), [](const Pattern& a, const Pattern&) { return ~a; }));
+}
+
+Value complement(const Arguments& arguments, const Function& function) {
+  arguments.expect_at_most(1, "pattern:complement(); what one pattern sees and another does not is a & ~b");
+  return complement_operator(arguments, function);
 }
 
 Value spread(const Arguments& arguments, const Function&) {
@@ -186,7 +191,7 @@ constexpr std::array kOperators = {
     PatternOperator{"__bor", {"|", unite}},
     PatternOperator{"__add", {"+", unite}},
     PatternOperator{"__shr", {">>", spread}},
-    PatternOperator{"__bnot", {"~", complement}},
+    PatternOperator{"__bnot", {"~", complement_operator}},
     PatternOperator{"__bxor", {"~", refuse}},
     PatternOperator{"__shl", {"<<", refuse}},
     PatternOperator{"__sub", {"-", refuse}},

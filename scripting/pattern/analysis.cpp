@@ -135,7 +135,7 @@ std::optional<Repetition> repetition_of(std::span<const Pattern::Node> nodes, in
 }  // namespace
 
 std::string to_text(const CacheSize& size) {
-  if (size.growth == 0) return fmt::format("{} tokens, whatever the length", size.constant);
+  if (size.growth == 0) return fmt::format("{} token{}, whatever the length", size.constant, size.constant == 1 ? "" : "s");
   const int64_t divisor = std::gcd(size.growth, size.period);
   std::string text = size.growth == divisor ? "n" : fmt::format("{} n", size.growth / divisor);
   if (size.period != divisor) text += fmt::format(" / {}", size.period / divisor);

@@ -391,6 +391,20 @@ TEST(Plan, SaysWhatHeadsKeepTogether) {
   EXPECT_EQ(lines_with(windows.out, "keeps 80 tokens, whatever the length"), 1) << windows.out << windows.err;
 }
 
+// Rows at a fixed distance would hit all of a stride, or miss them.
+TEST(Plan, SharesOfPatternsAreCountedOrSaidToBeAbout) {
+  const auto shares = [](const std::string& pattern, const std::string& tokens) {
+    const Ran ran = run_shell("printf '%s\\n' 'local p, f = sluice.pattern, sluice.flow{name = \"x\"}' 'f.pattern = " + pattern +
+                              "' 'return f' | \"$SLUICE\" plan - --tokens " + tokens);
+    const size_t at = ran.out.find("  sees ");
+    return at == std::string::npos ? ran.err : ran.out.substr(at + 7, ran.out.find('%', at) - at - 6);
+  };
+  EXPECT_EQ(shares("p.rect{stride = {64, 1}, offset = {63, 0}}", "1024"), "1.7%");
+  EXPECT_EQ(shares("p.rect{stride = {7, 1}, offset = {6, 0}}", "8192"), "14.3%");
+  EXPECT_EQ(shares("p.rect{stride = {512, 1}, offset = {511, 0}} | p.window(1)", "16384"), "0.2%");
+  EXPECT_EQ(shares("p.window(1000)", "1000000"), "about 0.2%");
+}
+
 TEST(Plan, NamesTheLineOfAPatternThatTakesTooLong) {
   const Ran ran = run_shell(
       "printf '%s\\n' 'local p = sluice.pattern' 'local f, a = sluice.flow{name = \"x\"}, p.window(3)' "

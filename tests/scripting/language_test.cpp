@@ -111,6 +111,9 @@ TEST(Language, PatternsDifferByHead) {
   const std::string with = "local p, w = sluice.pattern, sluice.window{last = 1} ";
   EXPECT_EQ(refusal(with + "return sluice.union(w, p.by_head{p.window(9), p.sink(1)})"),
             "union: what stands beside a selection is the same for every head");
+  EXPECT_EQ(refusal(with + "return p.window(9):complement(p.window(2))"), "complement: got 2 arguments and wants at most 1");
+  EXPECT_EQ(refusal(with + "return p.complement(p.window(9), 5)"), "complement: got 2 arguments and wants at most 1");
+  EXPECT_EQ(refusal(with + "return p.rect{at = math.huge}"), "rect: at must be a whole number below 2^31 and is the number inf");
   EXPECT_EQ(refusal(with + "return p.by_head{}"), "by_head: patterns of no head");
   EXPECT_EQ(refusal(with + "return p.by_head(p.window(9))"), "by_head: wants a list of patterns and got a pattern");
   EXPECT_EQ(refusal(with + "return p.by_head{p.window(9), 4}"), "by_head: element 2 must be a pattern and is the number 4");

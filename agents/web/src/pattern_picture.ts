@@ -16,7 +16,7 @@ function factsOf(pattern: FlowPattern): string {
   const facts = [
     `${layers} ${layers === 1 ? 'layer' : 'layers'}`,
     heads > 1 && `KV head ${head} of ${heads}`,
-    `${(100 * area).toFixed(1)}% of what dense attention sees`,
+    `about ${(100 * area).toFixed(1)}% of what dense attention sees`,
     role === 'alone' && !dense_prefill && `keeps ${any_size || `${kept} of ${tokens} tokens`}`,
     `${pages_read} ${pages_read === 1 ? 'page' : 'pages'} in the last of ${tokens} steps`,
     blind > 0 && `${blind} queries see nothing`,

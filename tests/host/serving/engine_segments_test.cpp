@@ -306,6 +306,13 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
     made.priority = draw(0, 1);
     made.max_tokens = draw(1, 24);
     if (draw(0, 3) == 0) made.answer_extra_key = "docs";
+    if (draw(0, 25) == 0) {
+      const int document = draw(1, 8);
+      made = prompt_of({{}, text(document, 12 + 5 * document)});
+      made.tenant = "one";
+      made.max_tokens = 1;
+      made.freeze = true;
+    }
     const std::array rules = {Rule::kAll, Rule::kSparseQ, Rule::kKeys};
     return as(made, rules[static_cast<size_t>(draw(0, 2))], 1.0, draw(0, 4));
   };
@@ -313,7 +320,14 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
     while (submitted < kRequests && live.size() < 10 && draw(0, 2) > 0) {
       Request made = draw_request();
       ++submitted;
-      live.emplace(engine.submit(made), std::move(made));
+      try {
+        live.emplace(engine.submit(made), std::move(made));
+      } catch (const InputError&) {  // no room is left for frozen texts
+        ASSERT_TRUE(made.freeze);
+        ++ended;
+        const std::vector<FrozenText> texts = engine.frozen_texts();
+        if (!texts.empty()) engine.thaw(texts[static_cast<size_t>(draw(0, static_cast<int>(texts.size()) - 1))].id);
+      }
     }
     if (!live.empty() && draw(0, 120) == 0) {
       const auto unlucky = std::next(live.begin(), draw(0, static_cast<int>(live.size()) - 1));
@@ -332,6 +346,7 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
   EXPECT_EQ(ended, kRequests);
   EXPECT_GT(copied, 2000);
   EXPECT_GT(preempted, 10);
+  EXPECT_FALSE(engine.frozen_texts().empty());
 }
 
 // What is asked for once is gone as soon as others need its pages; a frozen text is not.
@@ -380,15 +395,41 @@ TEST_F(SegmentsTest, FrozenTextsGiveWayToRequests) {
   const std::vector<FrozenText> left = engine.frozen_texts();
   ASSERT_EQ(left.size(), 1U);
   EXPECT_EQ(left.front().found, 1U);
-  // Half of the pool is theirs: a third goes for a fourth.
-  for (int i = 0; i < 4; ++i) {
+  // Half of the pool is theirs.
+  for (int i = 0; i < 2; ++i) {
     Request document = prompt_of({{}, text(30 + i, 48)});
     document.max_tokens = 1;
     document.freeze = true;
-    run(engine, document);
+    EXPECT_GT(run(engine, document).frozen, 0U);
   }
-  EXPECT_EQ(engine.frozen_texts().size(), 3U);
-  EXPECT_EQ(engine.frozen_texts().front().found, 1U) << "the one that was found stays longest";
+  Request fourth = prompt_of({{}, text(40, 48)});
+  fourth.freeze = true;
+  EXPECT_THROW(engine.submit(fourth), InputError);
+  EXPECT_TRUE(engine.thaw(left.front().id));
+  EXPECT_GT(run(engine, fourth).frozen, left.front().id);
+}
+
+TEST_F(SegmentsTest, FrozenTextsMayHaveBlocksInCommon) {
+  Engine engine(*device_, *model_, nullptr, options(80));
+  const auto freeze = [&](std::vector<int32_t> tokens) {
+    Request document = prompt_of({{}, std::move(tokens)});
+    document.max_tokens = 1;
+    document.freeze = true;
+    return run(engine, document).frozen;
+  };
+  std::vector<int32_t> longer = text(2, 40);
+  const std::vector<int32_t> more = text(3, 24);
+  longer.insert(longer.end(), more.begin(), more.end());
+  const uint64_t first = freeze(text(2, 40));
+  const uint64_t second = freeze(longer);
+  ASSERT_NE(first, second);
+  EXPECT_TRUE(engine.thaw(first));
+  const Request asked = as(prompt_of({text(5, 30), longer, text(7, 3)}), Rule::kSparseQ, 1.0);
+  const RequestResult result = run(engine, asked);
+  EXPECT_EQ(result.copied_tokens, 64) << "the longer one has all of its blocks";
+  EXPECT_LT(distance(result, asked), 1e-4);
+  EXPECT_TRUE(engine.thaw(second));
+  EXPECT_EQ(run(engine, as(prompt_of({text(6, 29), longer, text(7, 3)}), Rule::kNone)).copied_tokens, 0);
 }
 
 TEST_F(SegmentsTest, FrozenTextsThatCannotBeAreRefused) {
