@@ -38,6 +38,7 @@ class SegmentsTest : public testing::TinyEngineTest {
   }
   static Request without_segments(Request made) {
     made.segments.clear();
+    made.freeze = false;
     return made;
   }
 
