@@ -293,6 +293,7 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
   int ended = 0;
   int copied = 0;
   int preempted = 0;
+  int frozen = 0;
   const auto draw_request = [&] {
     std::vector<std::vector<int32_t>> parts = {text(draw(100, 1000), draw(0, 20))};
     for (int i = draw(1, 3); i > 0; --i) {
@@ -340,6 +341,7 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
       ++ended;
       copied += result.copied_tokens;
       preempted += result.preemptions;
+      frozen += result.frozen > 0 ? 1 : 0;
       ASSERT_LT(distance(result, made), 1e-3) << "request " << result.id << ", " << result.copied_tokens << " tokens copied";
       live.erase(result.id);
     }
@@ -347,7 +349,7 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
   EXPECT_EQ(ended, kRequests);
   EXPECT_GT(copied, 2000);
   EXPECT_GT(preempted, 10);
-  EXPECT_FALSE(engine.frozen_texts().empty());
+  EXPECT_GT(frozen, 10);
 }
 
 // What is asked for once is gone as soon as others need its pages; a frozen text is not.
