@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,6 +10,7 @@
 #include "agents/cli/client_options.h"
 #include "agents/cli/commands.h"
 #include "scripting/base/error.h"
+#include "scripting/base/input_text.h"
 #include "scripting/base/json_object.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
@@ -32,15 +30,6 @@ struct FrozenOptions {
   uint64_t id = 0;
 };
 
-std::string read_text(const std::string& file) {
-  const auto all_of = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
-  if (file == "-") return all_of(std::cin);
-  std::ifstream in(file, std::ios::binary);
-  std::string text = in ? all_of(in) : std::string();
-  if (!in || in.bad()) throw InputError(fmt::format("{}: it cannot be read", file));
-  return text;
-}
-
 /// A line a text: its number, whose requests find it, its name, its size, and how many requests found it.
 std::string table_of(const json& texts) {
   std::vector<TableRow> rows{{"id", "caller", "extra key", "tokens", "pages", "found"}};
@@ -59,7 +48,8 @@ void add_extra_key(CLI::App& command, FrozenOptions& options, const char* about)
 }
 
 void freeze(const FrozenOptions& options) {
-  json body = {{"prompt", read_text(options.file)}};
+  constexpr size_t kLongestText = size_t{4} << 20;  // as the server has it
+  json body = {{"prompt", read_input(options.file, kLongestText)}};
   if (!options.extra_key.empty()) body["extra_key"] = options.extra_key;
   if (!options.agent.empty()) body["agent"] = options.agent;
   try {

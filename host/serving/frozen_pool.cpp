@@ -43,8 +43,8 @@ uint64_t FrozenPool::add(std::string_view tenant, std::string_view extra_key, st
   kept.space = index_.space(tenant, extra_key);
   for (const int32_t page : pages) {
     const uint64_t serial = cache_.serial(page);
-    const auto begun = static_cast<int32_t>(kept.views.size()) * block;
-    if (serial == 0 || static_cast<size_t>(begun + block) > tokens.size()) break;
+    const int32_t begun = static_cast<int32_t>(kept.views.size()) * block;
+    if (serial == 0 || begun + block > static_cast<int64_t>(tokens.size())) break;
     kept.views.push_back({.pages = {page, page}, .serials = {serial, serial}, .slot = 0, .position = begun});
   }
   kept.text.pages = static_cast<int>(kept.views.size());
