@@ -26,6 +26,12 @@ std::string post(const std::string& path, const std::string& body) {
          std::to_string(body.size()) + "\\r\\n\\r\\n%s' '" + body + "' >&3\ncat <&3; echo";
 }
 
+int count(const std::string& out, const std::string& text) {
+  int times = 0;
+  for (size_t at = out.find(text); at != std::string::npos; at = out.find(text, at + 1)) ++times;
+  return times;
+}
+
 int milliseconds_to_stop(const Ran& ran) {
   const size_t at = ran.out.find("exit 0 after ");
   return at == std::string::npos ? -1 : std::stoi(ran.out.substr(at + 13));
@@ -88,6 +94,32 @@ TEST(Serve, CompletionsNeedATokenWhereThereAreTokens) {
   EXPECT_TRUE(closed.out.starts_with("401\n")) << closed.out << closed.err;
   const Ran open = with_server("--data data --quiet --open-completions", asked);
   EXPECT_TRUE(open.out.starts_with("200\n")) << open.out << open.err;
+}
+
+TEST(Serve, KeepsTextsKnown) {
+  const std::string server = " --server http://127.0.0.1:$port 2>&1\n";
+  const Ran ran =
+      with_server("--quiet",
+                  "for i in 1 2 3 4 5 6 7 8; do echo -n 'key acorn = amber ; '; done > text\n"
+                  "\"$SLUICE\" frozen add text --extra-key pages" +
+                      server + "\"$SLUICE\" frozen list --extra-key pages" + server + "\"$SLUICE\" frozen remove 1" + server +
+                      "\"$SLUICE\" frozen remove 1" + server + "printf '\\xff' | \"$SLUICE\" frozen add -" + server);
+  EXPECT_EQ(count(ran.out, "address 127.0.0.1  pages"), 2) << ran.out << ran.err;
+  EXPECT_EQ(count(ran.out, "1 is forgotten"), 1) << ran.out;
+  EXPECT_EQ(count(ran.out, "there is no frozen text \"1\""), 1) << ran.out;
+  EXPECT_EQ(count(ran.out, "it is not text in UTF-8"), 1) << ran.out;
+}
+
+TEST(Serve, AdministratorsAloneFreezeTexts) {
+  const std::string ask =
+      "ada=$(\"$SLUICE\" agent add ada --data data) bob=$(\"$SLUICE\" agent add bob --admin --data data)\n"
+      "for i in 1 2 3 4 5 6 7 8; do echo -n 'key acorn = amber ; '; done > text\n"
+      "for token in '' \"$ada\" \"$bob\"; do \"$SLUICE\" frozen add text --agent ada --token \"$token\" --server "
+      "http://127.0.0.1:$port 2>&1; done\n";
+  const Ran ran = with_server("--data data --quiet", ask);
+  EXPECT_EQ(count(ran.out, "the server answers 401"), 1) << ran.out << ran.err;
+  EXPECT_EQ(count(ran.out, "only administrators may do this"), 1) << ran.out;
+  EXPECT_EQ(count(ran.out, "agent ada"), 1) << ran.out;
 }
 
 TEST(Serve, SaysWhereThereIsNothingForAgents) {

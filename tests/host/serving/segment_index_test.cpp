@@ -50,6 +50,28 @@ TEST(SegmentIndex, HashesUnderASecretOfItsOwn) {
   EXPECT_NE(a.space("ada", "docs"), b.space("ada", "docs"));
 }
 
+TEST(SegmentIndex, FrozenRunsStayWhateverElseIsOffered) {
+  constexpr size_t kMost = 3;
+  SegmentIndex index(kBlock, kMost);
+  const auto space = index.space("ada", "docs");
+  index.freeze(space, run_of(1), 7);  // nobody has offered it
+  EXPECT_EQ(index.frozen_text(space, run_of(1)), 0U);
+  index.offer(space, run_of(1), view_of(1));
+  index.freeze(space, run_of(1), 7);
+  index.freeze(space, run_of(1), 8);
+  EXPECT_EQ(index.frozen_text(space, run_of(1)), 7U) << "it was frozen before";
+  for (int run = 2; run < 10; ++run) index.offer(space, run_of(run), view_of(run));
+  EXPECT_EQ(index.size(), kMost + 1);
+  ASSERT_NE(index.find(space, run_of(1)), nullptr);
+  EXPECT_EQ(*index.find(space, run_of(1)), view_of(1));
+  index.offer(space, run_of(1), view_of(4));
+  EXPECT_EQ(*index.find(space, run_of(1)), view_of(4)) << "it lies elsewhere now";
+  EXPECT_EQ(index.frozen_text(space, run_of(1)), 7U);
+  index.forget(space, run_of(1));
+  EXPECT_EQ(index.find(space, run_of(1)), nullptr);
+  EXPECT_EQ(index.size(), kMost);
+}
+
 TEST(SegmentIndex, RefusesRunsOfAnotherLength) {
   SegmentIndex index(kBlock, 10);
   const auto space = index.space("", "");
