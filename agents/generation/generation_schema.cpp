@@ -169,12 +169,17 @@ Json completion_schema(CompletionKind kind) {
           {"properties", {{"choices", list_of(choice)}}}};
 }
 
-HttpRoute open_ai_route(const char* method, const char* pattern, const char* operation, const char* summary) {
+HttpRoute plain_route(const char* method, const char* pattern, const char* operation, const char* summary) {
   HttpRoute route;
   route.method = method;
   route.pattern = pattern;
   route.operation = operation;
   route.summary = summary;
+  return route;
+}
+
+HttpRoute open_ai_route(const char* method, const char* pattern, const char* operation, const char* summary) {
+  HttpRoute route = plain_route(method, pattern, operation, summary);
   route.refuse = open_ai_refusal;
   for (const int status : {400, 401, 404, 429, 503})
     route.answers.push_back({status, "The request was refused", "application/json", error_schema()});
@@ -182,11 +187,7 @@ HttpRoute open_ai_route(const char* method, const char* pattern, const char* ope
 }
 
 HttpRoute frozen_route(const char* method, const char* pattern, const char* operation, const char* summary, bool of_agents) {
-  HttpRoute route;
-  route.method = method;
-  route.pattern = pattern;
-  route.operation = operation;
-  route.summary = summary;
+  HttpRoute route = plain_route(method, pattern, operation, summary);
   if (of_agents) route.access = Access::kAdmin;
   return route;
 }
@@ -272,21 +273,13 @@ HttpRoute thaw_route(bool of_agents) {
 }
 
 HttpRoute metrics_route() {
-  HttpRoute route;
-  route.method = "GET";
-  route.pattern = "/metrics";
-  route.operation = "getMetrics";
-  route.summary = "Counters for Prometheus, under the names that vLLM gives them";
+  HttpRoute route = plain_route("GET", "/metrics", "getMetrics", "Counters for Prometheus, under the names that vLLM gives them");
   route.answers = {{200, "Text format 0.0.4", "text/plain", {{"type", "string"}}}};
   return route;
 }
 
 HttpRoute health_route(const char* pattern, const char* operation, const char* summary) {
-  HttpRoute route;
-  route.method = "GET";
-  route.pattern = pattern;
-  route.operation = operation;
-  route.summary = summary;
+  HttpRoute route = plain_route("GET", pattern, operation, summary);
   route.access = Access::kPublic;
   route.answers = {{200, "It does", "application/json", {{"type", "object"}}}};
   return route;

@@ -139,7 +139,8 @@ std::string GenerationMetrics::text() const {
               labels_, copied_);
   write_value(text, "sluice:segment_recomputed_tokens_total", "Of those, the ones that were computed again.", "counter", labels_,
               recomputed_);
-  write_value(text, "sluice:frozen_pages", "Pages of texts that stay known.", "gauge", labels_, gauges_.frozen_pages);
+  write_value(text, "sluice:frozen_pages", "Pages of texts that stay known; one that several have counts for each.", "gauge",
+              labels_, gauges_.frozen_pages);
   write_header(text, "vllm:request_success_total", "Requests that ended, by reason.", "counter");
   for (const auto& [reason, count] : finished_) {
     text += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_, reason, count);

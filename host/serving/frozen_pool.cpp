@@ -142,8 +142,7 @@ void FrozenPool::drop_from(Texts::iterator first) {
 void FrozenPool::freeze(const Kept& kept) {
   for (size_t i = 0; i < kept.views.size(); ++i) {
     const std::span<const int32_t> block = block_of(kept, i);
-    const uint64_t owner = index_.frozen_text(kept.space, block);
-    if (owner != 0) continue;
+    if (index_.frozen_text(kept.space, block) != 0) continue;  // another text's, too
     index_.offer(kept.space, block, kept.views[i]);
     index_.freeze(kept.space, block, kept.text.id);
   }
