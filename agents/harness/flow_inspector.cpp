@@ -86,6 +86,7 @@ json patterns_document(const std::vector<PatternFigures>& figures, int64_t token
                         {"dense_prefill", each.dense_prefill},
                         {"blind", each.blind},
                         {"area", each.area},
+                        {"area_exact", each.is_area_exact},
                         {"shares", std::move(shares)}});
   }
   return patterns;

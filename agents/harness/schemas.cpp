@@ -98,7 +98,8 @@ json graph() {
                                {"pages_read", integer()},
                                {"dense_prefill", boolean()},
                                {"blind", integer()},
-                               {"area", number()}});
+                               {"area", number()},
+                               {"area_exact", boolean()}});
   return object({{"name", text()},
                  {"page", integer()},
                  {"kv", text()},

@@ -171,11 +171,20 @@ export function noteDrawing(page) {
 /** {texts, strokes: {colour, width}} since the page was opened. */
 export const drawn = (page) => page.evaluate(() => globalThis.drawn);
 
-/** Texts of a column of the table with this caption, by its header. */
+/**
+ * Texts of a column of the table with this caption, by its header. They are read at once: of a table that a view has replaced
+ * meanwhile, a browser would tell the texts as if there were no styles.
+ */
 export async function column(page, caption, header) {
   const table = page.locator('table', { has: page.locator('caption', { hasText: caption }) }).first();
-  const titles = await table.locator('thead th').allInnerTexts();
-  const index = titles.findIndex((title) => title.trim() === header);
-  assert.notEqual(index, -1, `${caption} has no column ${header}: ${titles}`);
-  return (await table.locator(`tbody tr > :nth-child(${index + 1})`).allInnerTexts()).map((text) => text.trim());
+  for (;;) {
+    const rows = await table.evaluate(({ isConnected, rows }) =>
+      isConnected ? Array.from(rows, ({ cells }) => Array.from(cells, (cell) => cell.innerText.trim())) : null,
+    );
+    if (rows === null) continue;
+    const [titles, ...body] = rows;
+    const index = titles.indexOf(header);
+    assert.notEqual(index, -1, `${caption} has no column ${header}: ${titles}`);
+    return body.flatMap((cells) => cells.slice(index, index + 1)); // none of a row that says that there are none
+  }
 }

@@ -110,6 +110,7 @@ pageTest('static patterns are drawn', async (page) => {
     dense_prefill: false,
     blind: 3,
     area: 0.126,
+    area_exact: role === 'alone',
     shares: [[1], [0.5, 0.25], [0, 0.5, 1]],
   });
   const patterns = [pattern('alone', 'sink(4) | window(512)'), pattern('beside', 'window(<b>9)')];
@@ -126,7 +127,7 @@ pageTest('static patterns are drawn', async (page) => {
     'Pattern: sink(4) | window(512) (8 layers, 12.6% of what dense attention sees, keeps 516 tokens, whatever the length, ' +
       '34 pages in the last of 8192 steps, 3 queries see nothing)',
   );
-  assert.match(captions[1], /^Tokens beside the selection: window\(<b>9\)/);
+  assert.match(captions[1], /^Tokens beside the selection: window\(<b>9\) \(8 layers, about 12\.6%/);
 });
 
 pageTest('an artifact that was cut takes nothing else away', async (page) => {

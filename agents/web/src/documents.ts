@@ -137,6 +137,8 @@ export interface FlowPattern {
   blind: number;
   /** Share of the pairs of dense attention. */
   area: number;
+  /** Whether `area` is counted, not drawn from samples. Older evaluations do not say so. */
+  area_exact?: boolean;
   /** The same of each cell of a picture, row by row up to the diagonal. */
   shares: number[][];
 }

@@ -12,11 +12,12 @@ const kRoles: Record<FlowPattern['role'], string> = {
 };
 
 function factsOf(pattern: FlowPattern): string {
-  const { role, layers, head = 0, heads = 1, tokens, kept, any_size, area, blind, pages_read, dense_prefill } = pattern;
+  const { role, layers, head = 0, heads = 1, tokens, kept, any_size, blind, pages_read, dense_prefill } = pattern;
+  const area = `${pattern.area_exact ? '' : 'about '}${(100 * pattern.area).toFixed(1)}%`;
   const facts = [
     `${layers} ${layers === 1 ? 'layer' : 'layers'}`,
     heads > 1 && `KV head ${head} of ${heads}`,
-    `about ${(100 * area).toFixed(1)}% of what dense attention sees`,
+    `${area} of what dense attention sees`,
     role === 'alone' && !dense_prefill && `keeps ${any_size || `${kept} of ${tokens} tokens`}`,
     `${pages_read} ${pages_read === 1 ? 'page' : 'pages'} in the last of ${tokens} steps`,
     blind > 0 && `${blind} queries see nothing`,
