@@ -9,6 +9,7 @@
 #include "sandbox/process/child.h"
 #include "sandbox/process/child_process.h"
 #include "scripting/base/resource_error.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice {
@@ -117,6 +118,11 @@ void check_graph(const FlowGraph& graph, const TraceOptions& options) {
   verify(graph);
   if (graph.geometry.head_dim != options.head_dim || graph.geometry.group != options.group) {
     throw FlowError(graph.where, "the graph is for other heads than it was traced for");
+  }
+  if (const auto& rule = graph.recompute; rule != nullptr && rule->kind == Recompute::Kind::kSelected) {
+    const int heads = options.heads > 0 ? options.heads : options.group;
+    if (rule->graph.geometry.group != heads || rule->graph.geometry.page != graph.geometry.page)
+      throw FlowError(rule->where, "the rule of what is computed again is for another model or other pages");
   }
   if (options.layers > 0) verify_layers(graph, options.layers);
 }

@@ -37,6 +37,11 @@ struct BenchOptions {
   double reused = 0.9;  // of the prompt's tokens
   int boundary = 1;     // layer that rules look at
   double share = 0.1;   // of the copied tokens that they choose
+  int together = 0;     // requests at once; 0: one after the other
+  int documents = 8;    // that requests at once have in common
+  /// Flows with a recompute stage, shipped ones by name, each with what its parameters are set to; empty: the shipped rules, with
+  /// `boundary` and `share`.
+  std::vector<std::string> rules;
 };
 
 /// One measured case.

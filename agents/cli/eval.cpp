@@ -49,9 +49,10 @@ void list_choices() {
   fmt::print("        with covers: {}\n", fmt::join(shipped_flows("covers"), " "));
   fmt::print("        by what attention gave: {}\n", fmt::join(shipped_flows("masses"), " "));
   fmt::print("        forgetting tokens: {}\n", fmt::join(shipped_flows("eviction"), " "));
+  fmt::print("        computing copied text again: {}\n", fmt::join(shipped_flows("recompute"), " "));
   fmt::print("tasks:  {}\n", fmt::join(of_all, " "));
   fmt::print("        of models that know English, too: {}\n", fmt::join(english, " "));
-  fmt::print("suites: verify quick full real FILE.json\n");
+  fmt::print("suites: {} FILE.json\n", fmt::join(built_in_suites(), " "));
 }
 
 /// The values that a parameter is to have, one after the other.
@@ -301,6 +302,8 @@ void add_eval(CLI::App& app) {
   add_list(*command, "--tasks", changes.tasks,
            "Only these tasks; text:FILE and copy:FILE for texts, jsonl:FILE for problems of your own");
   add_number_list(*command, "--tokens", changes.tokens, kLeastContext, kMostContext, "Only these context lengths");
+  command->add_option("--segment", changes.segment, "Tokens of each segment that is copied (suite reuse)")
+      ->check(decimal_number(128, 1 << 20));
   command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
   command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
       ->check(decimal_number(1, 1000));
@@ -323,8 +326,8 @@ void add_eval(CLI::App& app) {
   command->callback([options, command] {
     if (options->list) return list_choices();
     const auto is_given = [&](const char* option) { return command->count(option) > 0; };
-    const auto of_questions = {"--suite",       "--model", "--tasks",      "--tokens",    "--samples",
-                               "--generations", "--k",     "--max-tokens", "--dense-only"};
+    const auto of_questions = {"--suite",   "--model",       "--tasks", "--tokens",     "--samples",
+                               "--segment", "--generations", "--k",     "--max-tokens", "--dense-only"};
     if (options->traces && std::none_of(of_questions.begin(), of_questions.end(), is_given)) return evaluate_on_traces(*options);
     evaluate(*options);
   });

@@ -92,6 +92,7 @@ void plan(const PlanOptions& options) {
   trace.head_dim = model.head_dim;
   trace.group = model.query_heads / model.kv_heads;
   trace.layers = model.layers;
+  trace.heads = model.query_heads;
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
                           options.batch,           options.device, bandwidth};

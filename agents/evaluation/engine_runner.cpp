@@ -1,8 +1,9 @@
 #include "agents/evaluation/engine_runner.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 
+#include "agents/evaluation/answering.h"
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/speed.h"
@@ -15,56 +16,11 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kStopWindow = 16;  // tokens that are searched for a stop text, which is shorter
-
 const EngineBatch& engine_batch(const PrefilledBatch& batch) {
   const auto* found = dynamic_cast<const EngineBatch*>(&batch);
   if (found == nullptr) throw InternalError("a batch of another runner");
   return *found;
 }
-
-Request request_for(const PrefilledPrompt& prompt) {
-  Request request;
-  request.prompt = prompt.tokens;
-  request.max_tokens = prompt.max_tokens;
-  request.sampling = prompt.sampling;
-  request.snapshot = prompt.snapshot;
-  request.given = prompt.given;
-  if (!prompt.given.empty()) request.likely = 0;
-  return request;
-}
-
-/// Follows generations token by token, so that those whose outcome is known can end.
-class Follower {
- public:
-  explicit Follower(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  void add(uint64_t id, const PrefilledPrompt& prompt) { watched_[id] = {&prompt, {}}; }
-
-  /// True if nothing that could follow changes the score: of an answer in order, once there is a mistake.
-  bool is_decided(uint64_t id, int32_t token) {
-    Watched& watched = watched_.at(id);
-    watched.tokens.push_back(token);
-    const PrefilledPrompt& prompt = *watched.prompt;
-    const size_t at = watched.tokens.size() - 1;
-    if (!prompt.expected.empty() && at < prompt.expected.size() && prompt.expected[at] != token) return true;
-    if (prompt.stop.empty()) return false;
-    const auto& tokens = watched.tokens;
-    const size_t first = tokens.size() - std::min(tokens.size(), kStopWindow);
-    return tokenizer_.decode(std::span(tokens).subspan(first)).find(prompt.stop) != std::string::npos;
-  }
-
-  std::string text(uint64_t id) const { return tokenizer_.decode(watched_.at(id).tokens); }
-  const std::vector<int32_t>& tokens(uint64_t id) const { return watched_.at(id).tokens; }
-
- private:
-  struct Watched {
-    const PrefilledPrompt* prompt = nullptr;
-    std::vector<int32_t> tokens;
-  };
-  const Tokenizer& tokenizer_;
-  std::unordered_map<uint64_t, Watched> watched_;
-};
 
 }  // namespace
 
@@ -116,23 +72,9 @@ const EngineBatch& EngineRunner::batch_for(const PrefilledBatch& prefilled, cons
 std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = batch_for(prefilled, plan);
   Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan, room_));
-  Follower follower(tokenizer_);
-  std::unordered_map<uint64_t, size_t> places;
-  std::vector<uint64_t> ids;
-  for (const PrefilledPrompt& prompt : batch.prompts) {
-    ids.push_back(engine.submit(request_for(prompt)));
-    places[ids.back()] = ids.size() - 1;
-    follower.add(ids.back(), prompt);
-  }
-  engine.on_token([&](uint64_t id, const GeneratedToken& generated) {
-    if (follower.is_decided(id, generated.token)) engine.cancel(id);
-  });
-  std::vector<Generation> generations(ids.size());
-  for (const RequestResult& result : engine.run_all()) {
-    generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop,
-                                         follower.tokens(result.id), result.probabilities.of_tokens};
-  }
-  return generations;
+  std::vector<Request> requests;
+  for (const PrefilledPrompt& prompt : batch.prompts) requests.push_back(request_for(prompt));
+  return answer_all(engine, batch.prompts, std::move(requests), tokenizer_);
 }
 
 TaskSpeed EngineRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,

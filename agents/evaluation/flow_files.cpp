@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::array kFolders = {"patterns", "covers", "masses", "eviction"};
+constexpr std::array kFolders = {"patterns", "covers", "masses", "eviction", "recompute"};
 
 /// For what a list written without commas leaves over, "--tasks salad trace" or "--tokens 1024 4096".
 std::string hint_for(const std::string& flow) {

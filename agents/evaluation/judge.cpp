@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agents/evaluation/documents.h"
+#include "agents/evaluation/reuse_runner.h"
 #include "host/serving/engine.h"
 
 namespace sluice {
@@ -88,7 +89,10 @@ void Judge::check(const Model& model) {
 Report Judge::judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress) {
   load();
   const AtEnd forget([this] { runner_->forget(); });
-  Report report = run_cascade(suite, contestants, *cache_, context(), seed, progress);
+  std::optional<ReuseRunner> reusing;
+  if (suite.reuse) reusing.emplace(*device_, *model_, *tokenizer_, *suite.reuse);
+  Runner& runner = reusing ? static_cast<Runner&>(*reusing) : *cache_;
+  Report report = run_cascade(suite, contestants, runner, context(), seed, progress);
   const Report about = blank_report();
   report.device = about.device;
   report.device_description = about.device_description;

@@ -24,18 +24,6 @@ size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& 
   return length;
 }
 
-PrefilledPrompt tokenise(const Job& job, const Tokenizer& tokenizer) {
-  PrefilledPrompt prompt;
-  prompt.tokens = job.sample.tokens.empty() ? tokenizer.encode(job.sample.prompt) : job.sample.tokens;
-  prompt.given = job.sample.given;
-  if (prompt.tokens.empty()) throw InputError("a prompt without tokens");
-  prompt.sampling = job.sampling;
-  prompt.max_tokens = job.sample.max_tokens;
-  prompt.stop = job.sample.stop;
-  if (job.sample.must_end && job.sample.scoring == Scoring::kExact) prompt.expected = tokenizer.encode(job.sample.answer);
-  return prompt;
-}
-
 /// The graph with numbers in place of names.
 FlowGraph without_names(FlowGraph graph) {
   std::map<std::string, std::string> fields;
@@ -138,6 +126,18 @@ void KnownBeginnings::add(std::shared_ptr<const KvSnapshot> snapshot, bool is_te
   last_.push_back(std::move(snapshot));
 }
 
+PrefilledPrompt prompt_of(const Job& job, const Tokenizer& tokenizer) {
+  PrefilledPrompt prompt;
+  prompt.tokens = job.sample.tokens.empty() ? tokenizer.encode(job.sample.prompt) : job.sample.tokens;
+  prompt.given = job.sample.given;
+  if (prompt.tokens.empty()) throw InputError("a prompt without tokens");
+  prompt.sampling = job.sampling;
+  prompt.max_tokens = job.sample.max_tokens;
+  prompt.stop = job.sample.stop;
+  if (job.sample.must_end && job.sample.scoring == Scoring::kExact) prompt.expected = tokenizer.encode(job.sample.answer);
+  return prompt;
+}
+
 size_t EngineBatch::bytes() const {
   std::set<const KvSnapshot*> snapshots;
   size_t bytes = 0;
@@ -204,7 +204,7 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
   for (const JobDocument& document : documents) {
     Part& part = parts.emplace_back(Part{batch->prompts.size(), batch->prompts.size() + document.size()});
     part.is_text = document.size() == 1 && document.front().sample.given.size() == kScoredOfText;
-    for (const Job& job : document) batch->prompts.push_back(tokenise(job, tokenizer));
+    for (const Job& job : document) batch->prompts.push_back(prompt_of(job, tokenizer));
     // The last token of a prompt is a decode step of whoever answers it.
     const std::vector<int32_t>& begin = batch->prompts[part.first].tokens;
     for (size_t i = part.first; i < part.end; ++i) {

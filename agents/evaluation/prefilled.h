@@ -22,6 +22,9 @@ struct PrefilledPrompt {
   std::vector<int32_t> expected;  // of a generation that leaves these tokens nothing counts that follows; empty: unknown
 };
 
+/// Throws InputError for one without tokens.
+PrefilledPrompt prompt_of(const Job& job, const Tokenizer& tokenizer);
+
 class EngineBatch : public PrefilledBatch {
  public:
   size_t bytes() const override;

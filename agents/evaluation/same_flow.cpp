@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "scripting/graph/recompute.h"
 #include "scripting/passes/passes.h"
 
 namespace sluice {
@@ -79,6 +80,15 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   for (size_t i = 0; i < first.variants.size(); ++i) {
     if (const auto difference = difference_between(first.variants[i], second.variants[i]))
       return "in variant " + first.variants[i].variant + " " + *difference;
+  }
+  const auto rule_of = [](const FlowGraph& graph) {
+    return graph.recompute == nullptr ? -1 : static_cast<int>(graph.recompute->kind);
+  };
+  if (rule_of(first) != rule_of(second)) return "it has another rule for what is computed again";
+  if (first.recompute != nullptr && first.recompute->kind == Recompute::Kind::kSelected) {
+    if (first.recompute->layer != second.recompute->layer) return "it chooses what is computed again by another layer";
+    if (const auto difference = difference_between(first.recompute->graph, second.recompute->graph))
+      return "in flow.recompute " + *difference;
   }
   if (first.prompt_rows_wanted() != second.prompt_rows_wanted()) return "it sums what other rows of a prompt give";
   return std::nullopt;

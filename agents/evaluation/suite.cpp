@@ -104,6 +104,20 @@ Suite real_suite() {
   return suite;
 }
 
+/// For flows that say what is computed again of copied text.
+Suite reuse_suite() {
+  Suite suite;
+  suite.name = "reuse";
+  suite.reuse = ReuseLayout();
+  suite.fewer_on_cpu = 8;
+  suite.speed_pairs = 24;
+  suite.stages.push_back({"reuse", 0, {}});
+  suite.leaves_to_mini = true;
+  for (const char* task : {"needle_multiquery", "variable_tracking", "common_words", "frequent_words", "salad", "trace"})
+    suite.stages.back().tasks.push_back(task_of(task, 8192, 64));
+  return suite;
+}
+
 void check_task(const std::string& name) {
   SuiteTask task;
   task.task = name;
@@ -240,7 +254,7 @@ Suite parse_suite(std::string_view text, const std::string& name) {
 }
 
 const std::vector<std::string>& built_in_suites() {
-  static const std::vector<std::string> names = {"verify", "quick", "full", "real"};
+  static const std::vector<std::string> names = {"verify", "quick", "full", "real", "reuse"};
   return names;
 }
 
@@ -253,6 +267,7 @@ Suite load_suite(const std::string& name) {
   if (name == "quick") return quick_suite();
   if (name == "full") return full_suite();
   if (name == "real") return real_suite();
+  if (name == "reuse") return reuse_suite();
   std::error_code error;
   if (name != "-" && !std::filesystem::exists(name, error)) {
     throw InputError(fmt::format("there is no suite \"{}\"", name),
@@ -264,8 +279,11 @@ Suite load_suite(const std::string& name) {
 void leave_to_mini(Suite& suite) {
   if (!suite.leaves_to_mini) return;
   for (SuiteStage& stage : suite.stages) {
-    std::erase_if(stage.tasks, [](const SuiteTask& task) {
-      return !task.is_problem_set() && !task.is_text() && !find_task(task.task).judges_mini;
+    std::erase_if(stage.tasks, [&](const SuiteTask& task) {
+      if (task.is_problem_set() || task.is_text()) return false;
+      const Task& asked = find_task(task.task);
+      // What selections are no test of, copies may be.
+      return suite.reuse ? !asked.in_mini : !asked.judges_mini;
     });
   }
   std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
@@ -276,6 +294,9 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
   if (!changes.tasks.empty()) keep_only(suite, changes.tasks);
   if (!changes.tokens.empty()) run_at(suite, changes.tokens);
   if (changes.without_speed) suite.speed_pairs = 0;
+  if (changes.segment > 0 && !suite.reuse)
+    throw InputError(fmt::format("suite {} copies no segments", suite.name), "--segment is for --suite reuse");
+  if (changes.segment > 0) suite.reuse->segment = changes.segment;
   suite.keeps_answers = changes.keeps_answers;
   bool problems = false;
   for (SuiteStage& stage : suite.stages) {

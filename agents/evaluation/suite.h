@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "agents/evaluation/reuse_layout.h"
 #include "agents/tasks/problem_set.h"
 #include "agents/tasks/text_windows.h"
 
@@ -63,6 +65,9 @@ struct Suite {
   double least_dense = 0;
   /// The report has every question, and what each answered. Never for a judge that others ask: it gives questions away.
   bool keeps_answers = false;
+  /// It asks what is lost where documents are copied from where they stood in another order (ReuseRunner): flows are judged by
+  /// what they compute again. Speed is that of the time to the first token.
+  std::optional<ReuseLayout> reuse;
   /// So many times fewer samples where the device is no GPU, unless a number was asked for.
   int fewer_on_cpu = 1;
 };
@@ -76,6 +81,7 @@ struct SuiteChanges {
   int k = 0;
   int max_tokens = 0;
   bool without_speed = false;
+  int segment = 0;  // tokens of each, of suites that have some
   bool keeps_answers = false;
 };
 

@@ -11,6 +11,7 @@ inline TraceOptions trace_options(const ModelConfig& config) {
   options.head_dim = config.head_dim;
   options.group = config.group();
   options.layers = config.layers;
+  options.heads = config.query_heads;
   return options;
 }
 

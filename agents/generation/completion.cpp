@@ -97,7 +97,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
       tasks.push_back(task_for(request, prompt.tokens, static_cast<int>(tasks.size())));
       tasks.back().caller = caller;
       tasks.back().request.segments = prompt.segments;
-      tasks.back().request.recomputation = request.recomputation;
+      tasks.back().recompute = request.recompute;
       tasks.back().request.tenant = caller;
       tasks.back().request.answer_extra_key = request.answer_extra_key;
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);

@@ -1,6 +1,7 @@
 #include "agents/generation/completion_request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include "agents/http/http_problem.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
+#include "scripting/graph/verify.h"
 
 namespace sluice {
 namespace {
@@ -99,36 +101,21 @@ void read_segments(const JsonObject& body, CompletionRequest& request) {
 }
 
 /// What is computed again of segments: a rule's name, or {rule, boundary, share}.
-void read_recomputation(const JsonObject& body, CompletionRequest& request) {
+void read_recompute(const JsonObject& body, CompletionRequest& request) {
   const Json* given = body.find("recompute");
   if (given == nullptr) return;
-  struct Named {
-    const char* name;
-    Recomputation rule;
-  };
-  using Rule = Recomputation::Rule;
-  static constexpr std::array kRules = {Named{"sparsex", {}},
-                                        Named{"sparsex_nohybrid", {.boundary = 0}},
-                                        Named{"cacheblend", {.rule = Rule::kKeys}},
-                                        Named{"epic", {.rule = Rule::kEdges}},
-                                        Named{"none", {.rule = Rule::kNone}},
-                                        Named{"all", {.rule = Rule::kAll}}};
-  const auto named = [&](const std::string& name) {
-    const auto rule = std::find_if(kRules.begin(), kRules.end(), [&](const Named& each) { return name == each.name; });
-    if (rule == kRules.end())
-      refuse("recompute", fmt::format("no rule is called {}: sparsex, sparsex_nohybrid, cacheblend, epic, none and all are known",
-                                      excerpt(name)));
-    return rule->rule;
-  };
   if (given->is_string()) {
-    request.recomputation = named(given->get<std::string>());
-    return;
+    request.recompute.rule = given->get<std::string>();
+  } else {
+    const JsonObject rule(*given, "body, recompute");
+    request.recompute.rule = rule.text("rule");
+    if (const auto boundary = rule.find_integer("boundary", 0, GraphLimits::kLayers))
+      request.recompute.boundary = static_cast<int>(*boundary);
+    request.recompute.share = rule.find_number("share", 0, 1);
   }
-  const JsonObject rule(*given, "body, recompute");
-  request.recomputation = named(rule.text("rule"));
-  if (const auto boundary = rule.find_integer("boundary", 0, kMostTokens))
-    request.recomputation.boundary = static_cast<int>(*boundary);
-  if (const auto share = rule.find_number("share", 0, 1)) request.recomputation.share = *share;
+  const std::vector<std::string> names = recompute_rule_names();
+  if (std::find(names.begin(), names.end(), request.recompute.rule) != names.end()) return;
+  refuse("recompute", fmt::format("no rule is called {}; there are {}", excerpt(request.recompute.rule), fmt::join(names, ", ")));
 }
 
 void read_messages(const JsonObject& body, CompletionRequest& request) {
@@ -348,7 +335,7 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   read_stop(body, request);
   read_stream(body, request);
   field("segments", [&] { read_segments(body, request); });
-  field("recompute", [&] { read_recomputation(body, request); });
+  field("recompute", [&] { read_recompute(body, request); });
   field("answer_extra_key", [&] {
     if (body.has("answer_extra_key")) request.answer_extra_key = read_extra_key(body, "answer_extra_key");
   });

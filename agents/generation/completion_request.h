@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agents/evaluation/recompute_rules.h"
 #include "agents/generation/chat_prompt.h"
 #include "host/serving/engine.h"
 #include "scripting/base/json_object.h"
@@ -20,12 +21,12 @@ enum class CompletionKind : uint8_t { kText, kChat };
 /// The body of a request to /v1/completions or /v1/chat/completions, checked, but not yet against model and tokenizer.
 struct CompletionRequest {
   CompletionKind kind = CompletionKind::kText;
-  std::string model;                         // empty: none was named
-  std::string flow;                          // empty: dense attention
-  std::vector<std::string> texts;            // prompts as text...
-  std::vector<std::vector<int32_t>> tokens;  // ...or as ids
-  std::vector<Segment> segments;             // of the one prompt that is ids
-  Recomputation recomputation;
+  std::string model;                            // empty: none was named
+  std::string flow;                             // empty: dense attention
+  std::vector<std::string> texts;               // prompts as text...
+  std::vector<std::vector<int32_t>> tokens;     // ...or as ids
+  std::vector<Segment> segments;                // of the one prompt that is ids
+  RecomputeChoice recompute;                    // of segments
   std::optional<std::string> answer_extra_key;  // the name under which answers are segments
   std::vector<ChatMessage> messages;            // of a chat
   ChatOptions chat;                             // how they become a prompt

@@ -19,6 +19,7 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
       limits_(place_limits(options_.most_engines, options_.flows)),
       metrics_(metrics),
       config_(load_config(options_.model)),
+      rules_(config_),
       plans_([this](const std::string& flow) {
         FlowGraph graph = options_.read_flow(flow, trace_options(config_));
         graph.geometry.kv = options_.kv.value_or(graph.geometry.kv);
@@ -76,6 +77,12 @@ std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
   const std::string caller = tasks.front().caller;
   for (GenerationTask& task : tasks) {
     if (!task.flow.empty()) task.plan = plans_.get(task.flow, caller);
+    if (task.request.segments.empty() || task.request.freeze) continue;
+    try {
+      task.request.recompute = rules_.find(task.recompute, task.plan.get());
+    } catch (const InputError& error) {
+      throw HttpProblem(400, error.what()).with("param", "recompute");
+    }
   }
   const std::lock_guard lock(mutex_);
   require_room(static_cast<int>(tasks.size()), caller);

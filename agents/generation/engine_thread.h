@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "agents/evaluation/recompute_rules.h"
 #include "agents/generation/engine_options.h"
 #include "agents/generation/engine_places.h"
 #include "agents/generation/flow_engine.h"
@@ -64,6 +65,7 @@ class EngineThread {
   const PlaceLimits limits_;
   GenerationMetrics& metrics_;
   ModelConfig config_;
+  RecomputeRules rules_;
   PlanCache plans_;
   TaskPlaces places_;
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agents/evaluation/recompute_rules.h"
 #include "host/serving/engine.h"
 #include "scripting/graph/plan.h"
 
@@ -60,6 +61,7 @@ struct GenerationTask {
   std::string caller;                // who asked (`caller_of`)
   std::string flow;                  // empty: dense
   std::shared_ptr<const Plan> plan;  // of the flow; null: dense
+  RecomputeChoice recompute;         // the rule of its segments
   Request request;
   bool fill = false;  // as many tokens as the pool has room for, up to request.max_tokens
   int choice = 0;

@@ -1,5 +1,6 @@
 #include "agents/generation/generation_schema.h"
 
+#include "agents/evaluation/recompute_rules.h"
 #include "agents/generation/open_ai_answer.h"
 #include "kernels/device/picks.h"
 
@@ -16,7 +17,7 @@ Json nullable(const char* type, const char* description) { return {{"type", {typ
 
 /// Fields that both kinds of completion take.
 Json common_properties() {
-  const Json rule = {{"type", "string"}, {"enum", {"sparsex", "sparsex_nohybrid", "cacheblend", "epic", "none", "all"}}};
+  const Json rule = {{"type", "string"}, {"enum", recompute_rule_names()}};
   return {
       {"model", typed("string", "the name in /v1/models; may be left out")},
       {"flow", typed("string", "the flow that decodes, submission:12 for one that was handed in; dense attention without it")},

@@ -11,6 +11,7 @@
 #include "kernels/device/plan_report.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/pattern_report.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/text.h"
 #include "scripting/passes/cache_limit.h"
 
@@ -92,6 +93,16 @@ json patterns_document(const std::vector<PatternFigures>& figures, int64_t token
   return patterns;
 }
 
+json recompute_document(const Recompute& rule) {
+  const char* const kind = rule.kind == Recompute::Kind::kNone ? "none" : rule.kind == Recompute::Kind::kAll ? "all" : "selected";
+  json nodes = json::array();
+  for (size_t i = 0; i < rule.graph.nodes.size(); ++i) nodes.push_back(node_document(rule.graph, static_cast<NodeId>(i)));
+  return {{"rule", kind},
+          {"layer", rule.layer},
+          {"rows", rule.rows == kToEnd ? json(nullptr) : json(rule.rows)},
+          {"nodes", std::move(nodes)}};
+}
+
 json document_of(const FlowInspection& inspection) {
   json graph = inspection.graph;
   for (json& pattern : graph["patterns"]) pattern.erase("shares");  // a picture, which is the artifact's
@@ -131,6 +142,7 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   json graph = graph_document(traced);
   const PlanReport report = plan_report(compilation, workload);
   graph["patterns"] = patterns_document(report.patterns, workload.tokens);
+  if (traced.recompute != nullptr) graph["recompute"] = recompute_document(*traced.recompute);
   for (const FlowGraph& variant : traced.variants) {
     graph["variants"].push_back(graph_document(variant));
     graph["variants"].back()["name"] = variant.variant;

@@ -100,14 +100,22 @@ json graph() {
                                {"blind", integer()},
                                {"area", number()},
                                {"area_exact", boolean()}});
-  return object({{"name", text()},
-                 {"page", integer()},
-                 {"kv", text()},
-                 {"patterns", list_of(pattern)},
-                 {"nodes", list_of(node)},
-                 {"fields", list_of(field)},
-                 {"states", list_of(object({{"name", text()}, {"shape", text()}}))},
-                 {"selection", or_null(integer())}});
+  const json recompute = object({{"rule", one_of({"selected", "none", "all"})},
+                                 {"layer", integer()},
+                                 {"rows", or_null(integer())},
+                                 {"nodes", list_of(node)}});
+  json program = {{"name", text()},
+                  {"page", integer()},
+                  {"kv", text()},
+                  {"nodes", list_of(node)},
+                  {"fields", list_of(field)},
+                  {"states", list_of(object({{"name", text()}, {"shape", text()}}))},
+                  {"selection", or_null(integer())}};
+  const json variants = list_of(object(program));
+  program["patterns"] = list_of(pattern);
+  program["recompute"] = recompute;
+  program["variants"] = variants;
+  return object(program, {"recompute", "variants"});
 }
 
 }  // namespace

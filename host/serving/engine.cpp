@@ -204,6 +204,17 @@ void Engine::State::check(const Request& request) const {
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
 
+void Engine::State::check_rule(const Recompute& rule) const {
+  if (rule.layer >= config.layers)
+    throw InputError(fmt::format("recompute: there is no layer {} in a model of {} layers", rule.layer, config.layers));
+  if (rule.kind != Recompute::Kind::kSelected) return;
+  const Geometry& geometry = rule.graph.geometry;
+  const bool fits = geometry.group == config.query_heads && (kv->segments() == nullptr || geometry.page == cache.page());
+  if (fits) return;
+  throw InputError(fmt::format("recompute: the rule is for {} query heads and blocks of {}, and here are {} and {}",
+                               geometry.group, geometry.page, config.query_heads, cache.page()));
+}
+
 void Engine::State::check_segments(const Request& request) const {
   int end = 0;
   for (const Segment& segment : request.segments) {
@@ -216,12 +227,7 @@ void Engine::State::check_segments(const Request& request) const {
       throw InputError(fmt::format("an extra key of {} bytes; at most {} are taken", segment.extra_key.size(), kLongestExtraKey));
     end = segment.end;
   }
-  constexpr int kLongestEdge = 1 << 20;
-  const Recomputation& rule = request.recomputation;
-  if (!(rule.share >= 0 && rule.share <= 1) || rule.boundary < 0 || rule.edge < 0 || rule.edge > kLongestEdge)
-    throw InputError(
-        fmt::format("recomputation of a share of {}, from layer {} on, edges of {}", rule.share, rule.boundary, rule.edge),
-        "a share is between 0 and 1, and the numbers are not negative");
+  if (request.recompute != nullptr) check_rule(request.recompute->rule());
   if (!request.freeze) return;
   if (kv->frozen() == nullptr) throw InputError("no text can be frozen here: segments of prompts are not reused");
   const bool is_whole = request.segments.size() == 1 && request.segments.front().first == 0 &&

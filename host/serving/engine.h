@@ -54,11 +54,11 @@ struct Request {
   /// sent them, instead of being shared.
   bool copy_prefix = false;
   /// Parts of the prompt, in their order, whose text may have stood elsewhere: K and V of their blocks that are known are copied,
-  /// and of them is computed again what `recomputation` says. They are found by the same tenant and extra key alone.
+  /// and of them is computed again what `recompute` says (null: all). They are found by the same tenant and extra key alone.
   /// All of it is computed where the prompt's logits or log-probabilities are wanted, a snapshot is given or wanted, pages are
   /// the request's own (copy_prefix), or a flow's after stage reads rows of the prompt; and where memory for it is short.
   std::vector<Segment> segments;
-  Recomputation recomputation;
+  std::shared_ptr<const RecomputeRule> recompute;
   std::string tenant;  // whose segments these are
   /// The name under which the answer is a segment for later prompts, as far as its K and V are known to others: not of flows.
   std::optional<std::string> answer_extra_key = std::nullopt;

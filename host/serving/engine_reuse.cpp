@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -14,9 +15,16 @@
 namespace sluice {
 namespace {
 
-bool goes_by_a_layer(Recomputation::Rule rule) {
-  return rule == Recomputation::Rule::kSparseQ || rule == Recomputation::Rule::kKeys;
+/// Null where everything is computed again.
+const RecomputeRule* rule_of(const EngineJob& job) { return job.request.recompute.get(); }
+
+bool goes_by_a_layer(const RecomputeRule* rule) { return rule != nullptr && rule->reads_layer(); }
+
+bool reads(const RecomputeRule* rule, std::initializer_list<CopyFact> facts) {
+  return rule != nullptr && std::any_of(facts.begin(), facts.end(), [&](CopyFact fact) { return rule->reads(fact); });
 }
+bool reads_masses(const RecomputeRule* rule) { return reads(rule, {CopyFact::kMass}); }
+bool reads_changes(const RecomputeRule* rule) { return reads(rule, {CopyFact::kKeyChange, CopyFact::kValueChange}); }
 
 /// The tokens that lie in one page, before and after, of a run that lies in up to two.
 void add_runs(const SegmentIndex::View& view, int first, int tokens, std::span<const int32_t> pages, int page,
@@ -68,6 +76,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
   auto work = std::make_unique<ReuseWork>();
   CopiedTokens& found = work->tokens;
   found.copied.assign(static_cast<size_t>(job.stored_tokens()), 0);
+  found.moved.assign(found.copied.size(), 0);
   found.begun = job.computed;
   found.block = block;
   std::vector<ShiftedRun> runs;
@@ -87,6 +96,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
       }
       add_runs(*view, first, block, job.pages(), cache.page(), runs);
       std::fill_n(found.copied.begin() + first, block, 1);
+      std::fill_n(found.moved.begin() + first, block, first - view->position);
       for (const int32_t page : view->pages) cache.touch(page);
       if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
       if (!is_next) found.firsts.push_back(first);
@@ -101,30 +111,29 @@ void Engine::State::begin_reuse(EngineJob& job) {
   job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, found);
   job.result.copied_tokens = count_behind(job.matched, found.copied);
   stats.copied_tokens += static_cast<uint64_t>(found.count());
-  const Recomputation& rule = job.request.recomputation;
-  if (goes_by_a_layer(rule.rule)) {
-    work->boundary = std::clamp(rule.boundary, 0, config.layers - 1);
+  const RecomputeRule* const rule = rule_of(job);
+  work->looking = found.looking_rows(rule == nullptr ? kToEnd : rule->rule().rows);
+  if (goes_by_a_layer(rule)) {
     work->looks = true;
     work->next = found.begun;
     work->stream = device.allocate(static_cast<size_t>(job.stored_tokens() - found.begun) * static_cast<size_t>(config.hidden) *
                                    sizeof(float));
-    work->scores.assign(static_cast<size_t>(job.stored_tokens()), 0.0F);
-    if (rule.rule == Recomputation::Rule::kKeys) work->keys = keys_of(job, work->boundary);
+    if (reads_masses(rule)) work->masses.assign(found.copied.size() * static_cast<size_t>(config.query_heads), 0.0F);
+    if (reads_changes(rule)) work->copies = kept_by(job, rule->rule().layer);
   } else {
-    work->rows = rows_to_compute(found, rule, {});
+    work->rows = rows_to_compute(found, rule, job.seed, work->looking, {});
   }
-  work->own = found.rows_of_their_own();
   job.reuse = std::move(work);
   if (job.reuse->is_done()) end_reuse(job);
 }
 
 bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) const {
-  const Recomputation& rule = job.request.recomputation;
-  if (!goes_by_a_layer(rule.rule)) return true;
+  if (!goes_by_a_layer(rule_of(job))) return true;
   const auto floats_of = [&](const EngineJob& each, int begun) {
-    const int64_t keys =
-        each.request.recomputation.rule == Recomputation::Rule::kKeys ? int64_t{2} * config.kv_heads * config.head_dim : 0;
-    return int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * keys;
+    int64_t of_token = 0;
+    if (reads_masses(rule_of(each))) of_token += config.query_heads;
+    if (reads_changes(rule_of(each))) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
+    return int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * of_token;
   };
   int64_t floats = floats_of(job, work.tokens.begun);
   for (const auto& [id, each] : jobs) {
@@ -141,13 +150,12 @@ bool Engine::State::is_there(const SegmentIndex::View& view) const {
   return true;
 }
 
-std::vector<float> Engine::State::keys_of(const EngineJob& job, int layer) const {
+KeysAndValues Engine::State::kept_by(const EngineJob& job, int layer) const {
   const auto numbers =
       static_cast<size_t>(job.stored_tokens()) * static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
-  std::vector<float> keys(numbers);
-  std::vector<float> values(numbers);
-  pool.read_layer(layer, job.pages(), job.stored_tokens(), keys.data(), values.data());
-  return keys;
+  KeysAndValues kept{std::vector<float>(numbers), std::vector<float>(numbers)};
+  pool.read_layer(layer, job.pages(), job.stored_tokens(), kept.keys.data(), kept.values.data());
+  return kept;
 }
 
 bool Engine::State::advance_reuse() {
@@ -205,22 +213,21 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
   const OpenPass open(device, batch_of(job, reuse_rows), pool);
   Model::LayerPass pass;
   pass.tokens = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(work.next), static_cast<size_t>(count));
-  pass.end = work.boundary;
+  const Recompute& rule = rule_of(job)->rule();
+  pass.end = rule.layer;
   pass.to = stream_of(job, work).slice_rows(work.next - work.tokens.begun, count);
   pass.flows = flows.by_layer();
-  std::vector<int32_t> own;
-  if (job.request.recomputation.rule == Recomputation::Rule::kSparseQ) {
-    for (const int32_t row : work.own) {
-      if (row >= work.next && row < work.next + count) own.push_back(row - work.next);
-    }
+  std::vector<int32_t> looking;
+  for (const int32_t row : work.looking) {
+    if (row >= work.next && row < work.next + count) looking.push_back(row - work.next);
   }
   pass.on_queries = [&](Matrix queries) {
-    if (own.empty()) return;
-    device.add_row_masses({.layer = work.boundary,
+    if (looking.empty() || work.masses.empty()) return;
+    device.add_row_masses({.layer = rule.layer,
                            .query_heads = config.query_heads,
                            .scale = 1 / std::sqrt(static_cast<float>(config.head_dim)),
-                           .rows = own},
-                          queries, work.scores);
+                           .rows = looking},
+                          queries, work.masses);
   };
   model.run_layers(device, *workspace, pass);
   stats.prefill_tokens += static_cast<uint64_t>(count);
@@ -229,19 +236,38 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
 }
 
 void Engine::State::choose_rows(const EngineJob& job, ReuseWork& work) const {
-  if (!work.keys.empty()) {
-    const std::vector<float> computed = keys_of(job, work.boundary);
-    const auto row = static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
-    for (size_t token = 0; token < work.scores.size(); ++token) {
-      for (size_t i = token * row; i < (token + 1) * row; ++i) {
-        const float apart = computed[i] - work.keys[i];
-        work.scores[token] += apart * apart;
-      }
-    }
-  }
-  work.rows = rows_to_compute(work.tokens, job.request.recomputation, work.scores);
+  const RecomputeRule* const rule = rule_of(job);
+  KeysAndValues computed;
+  if (!work.copies.keys.empty()) computed = kept_by(job, rule->rule().layer);
+  const auto fill = [&](CopyFact fact, std::span<float> numbers) { fill_layer_fact(work, computed, fact, numbers); };
+  work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
+  work.masses = {};
+  work.copies = {};
   work.looks = false;
   work.next = 0;
+}
+
+void Engine::State::fill_layer_fact(const ReuseWork& work, const KeysAndValues& computed, CopyFact fact,
+                                    std::span<float> numbers) const {
+  const auto heads = static_cast<size_t>(config.query_heads);
+  const auto group = heads / static_cast<size_t>(config.kv_heads);
+  const auto dim = static_cast<size_t>(config.head_dim);
+  const bool of_keys = fact == CopyFact::kKeyChange;
+  const std::vector<float>& now = of_keys ? computed.keys : computed.values;
+  const std::vector<float>& before = of_keys ? work.copies.keys : work.copies.values;
+  float* number = numbers.data();
+  for (const int32_t place : work.tokens.places()) {
+    const auto token = static_cast<size_t>(place);
+    for (size_t head = 0; head < heads; ++head, ++number) {
+      if (fact == CopyFact::kMass) {
+        *number = work.masses[token * heads + head];
+        continue;
+      }
+      const size_t at = (token * static_cast<size_t>(config.kv_heads) + head / group) * dim;
+      *number = 0;
+      for (size_t i = at; i < at + dim; ++i) *number += (now[i] - before[i]) * (now[i] - before[i]);
+    }
+  }
 }
 
 void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
@@ -252,7 +278,7 @@ void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
   reuse_rows.clear();
   if (work.stream != nullptr) {
     for (const int32_t row : rows) reuse_rows.push_back(row - work.tokens.begun);
-    pass.first = work.boundary;
+    pass.first = rule_of(job)->rule().layer;
     pass.from = stream_of(job, work);
     pass.from_rows = reuse_rows;
   } else {
@@ -272,7 +298,8 @@ void Engine::State::end_reuse(EngineJob& job) {
   job.turned = job.reuse->tokens.copied;
   for (const int32_t row : rows) job.turned[static_cast<size_t>(row)] = 0;
   job.result.recomputed_tokens = job.result.copied_tokens - count_behind(job.matched, job.turned);
-  if (job.request.recomputation.rule == Recomputation::Rule::kAll) job.exact = INT32_MAX;  // nothing is a copy's any more
+  const RecomputeRule* const rule = rule_of(job);
+  if (rule == nullptr || rule->rule().kind == Recompute::Kind::kAll) job.exact = INT32_MAX;  // nothing is a copy's any more
   refresh_given(job, stored);
   scheduler.given(job, stored);
   job.filling = false;

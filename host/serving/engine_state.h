@@ -17,17 +17,22 @@
 
 namespace sluice {
 
+/// Of the tokens of a prompt in one layer: [tokens, kv_heads, dim] each.
+struct KeysAndValues {
+  std::vector<float> keys;
+  std::vector<float> values;
+};
+
 /// What is left to do for a prompt of which some is copied.
 struct ReuseWork {
   CopiedTokens tokens;
-  std::vector<int32_t> own;        // tokens.rows_of_their_own()
-  bool looks = false;              // all rows are on their way to the boundary
-  int boundary = 0;                // layer
+  std::vector<int32_t> looking;    // CopiedTokens::looking_rows
+  bool looks = false;              // all rows are on their way to the rule's layer
   int next = 0;                    // token that `looks` has come to, or place in `rows`
-  std::vector<int32_t> rows;       // that are computed from the boundary on, or in all layers
-  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before the boundary; null: nobody looks
-  std::vector<float> scores;       // by token, of what the rule goes by
-  std::vector<float> keys;         // of the boundary, as they were copied: [tokens, kv_heads, dim]; empty: nobody asks
+  std::vector<int32_t> rows;       // that are computed from that layer on, or in all layers
+  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before that layer; null: nobody looks
+  std::vector<float> masses;       // [tokens, query_heads] that rows which look give; empty: nobody asks
+  KeysAndValues copies;            // of the rule's layer; empty: nobody asks
 
   bool is_done() const { return !looks && next == static_cast<int>(rows.size()); }
 };
@@ -123,6 +128,8 @@ struct Engine::State {
   void check(const Request& request) const;
   void check_states(int64_t tokens, int prompt) const;
   void check_segments(const Request& request) const;
+  /// Refuses a rule that is not for this model, or for blocks of another size.
+  void check_rule(const Recompute& rule) const;
   bool is_sparse(int layer) const { return flows.of(layer) != nullptr; }
   /// Pages that the states of each flow are for, of a request of so many tokens whose prompt has `prompt`.
   std::vector<int> state_pages(int tokens, int prompt) const;
@@ -148,7 +155,9 @@ struct Engine::State {
   /// Whether the pages of a view still hold what they did.
   bool is_there(const SegmentIndex::View& view) const;
   /// [tokens, kv_heads, dim] of the prompt but its last token, which all have a slot.
-  std::vector<float> keys_of(const EngineJob& job, int layer) const;
+  KeysAndValues kept_by(const EngineJob& job, int layer) const;
+  /// Fills what the rule's layer has to say of copied tokens, once `computed` is what it keeps of all.
+  void fill_layer_fact(const ReuseWork& work, const KeysAndValues& computed, CopyFact fact, std::span<float> numbers) const;
   /// Does a chunk for whoever is the first in rank of those that are filled; false: nobody is.
   bool advance_reuse();
   bool is_filling() const;
@@ -156,7 +165,7 @@ struct Engine::State {
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
-  /// A chunk on its way to the boundary.
+  /// A chunk on its way to the rule's layer.
   void look(const EngineJob& job, ReuseWork& work);
   void choose_rows(const EngineJob& job, ReuseWork& work) const;
   /// A chunk of the chosen rows.

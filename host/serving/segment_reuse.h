@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/recompute_rule.h"
+
 namespace sluice {
 
 /// A part of a prompt that a request marks: text that may have stood elsewhere before, and may again.
@@ -17,37 +19,29 @@ struct Segment {
 /// Bytes that the extra key of a segment may have.
 inline constexpr size_t kLongestExtraKey = 256;
 
-/// What is computed again of tokens whose K and V are copied from where they stood before (SparseX, section 3).
-struct Recomputation {
-  enum class Rule : uint8_t {
-    kNone,     // nothing
-    kAll,      // everything: the result is that of computing the prompt
-    kEdges,    // the first tokens of each segment (EPIC)
-    kSparseQ,  // what the rows that are not copied look at, and what is beside them
-    kKeys,     // those whose keys differ most from the copies (CacheBlend)
-  };
-  Rule rule = Rule::kSparseQ;
-  /// All rows are computed below this layer, which is the one that says what the rule goes by; of kSparseQ and kKeys.
-  int boundary = 1;
-  double share = 0.15;  // of the copied tokens, that are chosen
-  int edge = 16;        // tokens of each segment, of kEdges
-};
-
-/// Tokens of a prompt [0, `copied`.size()) of which some are copied; in groups of a page each, in the order of the prompt.
+/// Tokens of a prompt [0, `copied`.size()) of which some are copied, in blocks, in the order of the prompt. New are those that
+/// are not, from `begun` on.
 struct CopiedTokens {
   std::vector<uint8_t> copied;  // by token
+  std::vector<int32_t> moved;   // by token: its position less the one where its K and V were computed; 0 of others
   int begun = 0;                // tokens before this are there, exactly, and nobody's to compute
   int block = 16;               // tokens that are copied together
-  std::vector<int32_t> firsts;  // of segments with copied tokens: the first of them
+  std::vector<int32_t> firsts;  // of runs: blocks that were copied one behind the other, of one segment
 
   int count() const;
-  /// The rows whose queries look for what matters: those that are computed whatever the rule says. If the prompt ends with copied
-  /// tokens these are the last of them, too (section 3.2).
-  std::vector<int32_t> rows_of_their_own() const;
+  /// Those that are copied, block by block, ascending.
+  std::vector<int32_t> places() const;
+  /// The rows whose queries look for what matters: those that are computed whatever the rule says, and, if the prompt ends with
+  /// copied tokens, the last of these (SparseX, section 3.2); of them the last `most`.
+  std::vector<int32_t> looking_rows(int most) const;
 };
 
-/// The tokens from `begun` on that are computed in all layers from the boundary on, ascending. `scores`, by token: what the rule
-/// goes by; empty for rules that go by nothing.
-std::vector<int32_t> rows_to_compute(const CopiedTokens& tokens, const Recomputation& rule, std::span<const float> scores);
+/// Numbers of a fact that no layer has to say, of places(). Throws InternalError for others.
+void fill_fact(CopyFact fact, const CopiedTokens& tokens, std::span<const int32_t> looking, std::span<float> numbers);
+
+/// The tokens from `begun` on that are computed in all layers from the rule's on, ascending: new ones and those that it chooses.
+/// `of_layer` fills what a layer has to say. Null: all of them.
+std::vector<int32_t> rows_to_compute(const CopiedTokens& tokens, const RecomputeRule* rule, uint64_t seed,
+                                     std::span<const int32_t> looking, const RecomputeRule::Fill& of_layer);
 
 }  // namespace sluice

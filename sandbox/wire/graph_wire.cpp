@@ -6,6 +6,7 @@
 
 #include "sandbox/wire/wire.h"
 #include "scripting/graph/ops.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice {
@@ -41,6 +42,8 @@ class GraphWriter {
     put(graph.variant);
     put(static_cast<uint32_t>(graph.variants.size()));
     for (const FlowGraph& variant : graph.variants) write(variant);
+    put(graph.recompute != nullptr);
+    if (graph.recompute != nullptr) put(*graph.recompute);
   }
 
  private:
@@ -122,6 +125,14 @@ class GraphWriter {
     put(eviction.where);
   }
 
+  void put(const Recompute& rule) {
+    put(rule.kind);
+    put(rule.layer);
+    put(rule.rows);
+    put(rule.where);
+    if (rule.kind == Recompute::Kind::kSelected) write(rule.graph);
+  }
+
   void put(const Node& node) {
     put(node.op);
     put(node.stage);
@@ -157,14 +168,14 @@ class GraphReader {
   GraphReader(std::string_view bytes, const std::string& file) : reader_(bytes), file_(file) {}
 
   FlowGraph read() {
-    FlowGraph graph = read_program(GraphLimits::kVariants);
+    FlowGraph graph = read_program(GraphLimits::kVariants, true);
     reader_.finish();
     return graph;
   }
 
  private:
-  /// A graph, with so many variants at most.
-  FlowGraph read_program(int most_variants) {
+  /// A graph, with so many variants at most. `is_whole`: of a flow, which may say what is computed again.
+  FlowGraph read_program(int most_variants, bool is_whole) {
     graph_ = {};
     graph_.name = name("the flow's name");
     graph_.where = where();
@@ -184,8 +195,23 @@ class GraphReader {
     graph_.variant = name("a variant's name");
     FlowGraph graph = std::move(graph_);
     const size_t variants = reader_.count("variants", static_cast<size_t>(most_variants));
-    for (size_t i = 0; i < variants; ++i) graph.variants.push_back(read_program(0));
+    for (size_t i = 0; i < variants; ++i) graph.variants.push_back(read_program(0, false));
+    const bool has_rule = reader_.flag("whether copies are computed again");
+    if (has_rule && !is_whole) WireReader::refuse("whether copies are computed again", "is said of a part of a flow");
+    if (has_rule) graph.recompute = std::make_shared<const Recompute>(recompute());
     return graph;
+  }
+
+  Recompute recompute() {
+    Recompute rule;
+    rule.kind = reader_.one_of("a rule", Recompute::Kind::kAll);
+    rule.layer = reader_.integer("a layer", 0, GraphLimits::kLayers - 1);
+    rule.rows = reader_.integer("the rows that look", 1, kToEnd);
+    rule.where = where();
+    if (rule.kind != Recompute::Kind::kSelected) return rule;
+    rule.graph = read_program(0, false);
+    rule.graph.ranks_copies = true;
+    return rule;
   }
 
   int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }

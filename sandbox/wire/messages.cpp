@@ -45,6 +45,7 @@ std::string encode(const TraceRequest& request) {
   writer.number(request.options.head_dim);
   writer.number(request.options.group);
   writer.number(request.options.layers);
+  writer.number(request.options.heads);
   writer.number(request.options.seconds);
   writer.number(uint64_t{request.options.memory});
   writer.number(request.options.instructions);
@@ -64,6 +65,7 @@ TraceRequest decode_request(std::string_view bytes) {
   request.options.head_dim = reader.number<int>("the head's size");
   request.options.group = reader.number<int>("the group");
   request.options.layers = reader.number<int>("the number of layers");
+  request.options.heads = reader.number<int>("the number of query heads");
   request.options.seconds = reader.real("the time limit");
   request.options.memory = reader.number<uint64_t>("the memory limit");
   request.options.instructions = reader.number<int64_t>("the limit of instructions");

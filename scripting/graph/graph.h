@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "scripting/graph/types.h"
 
 namespace sluice {
+
+struct Recompute;
 
 /// The parts of a flow (Vortex, section 13). Cache-stage nodes see one page and no query; index-stage nodes see every page of one
 /// request and one KV head, and the query of one decode step. After-stage nodes see the same once attention has run, and the
@@ -226,6 +229,10 @@ struct FlowGraph {
   /// Its other programs: of layers that this one does not run, with the same geometry, and none of their own. Whoever runs a flow
   /// runs them, too.
   std::vector<FlowGraph> variants;
+  /// Which copied tokens of a prompt are computed again (scripting/graph/recompute.h); null: the flow does not say. Of a flow,
+  /// not of a variant.
+  std::shared_ptr<const Recompute> recompute;
+  bool ranks_copies = false;  // this is the graph of such a rule: a selection may have nothing
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;

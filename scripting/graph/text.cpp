@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/pattern/text.h"
 
 namespace sluice {
@@ -212,6 +213,7 @@ std::string to_text(const FlowGraph& graph) {
     text += sources_text(graph);
   }
   text += after_text(graph);
+  if (graph.recompute != nullptr) text += to_text(*graph.recompute);
   for (const FlowGraph& variant : graph.variants) text += fmt::format("variant \"{}\"\n{}", variant.variant, to_text(variant));
   return text;
 }

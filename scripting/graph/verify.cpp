@@ -8,6 +8,7 @@
 #include <set>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify_parts.h"
 
@@ -126,7 +127,8 @@ void verify_field_nodes(const FlowGraph& graph) {
   }
 }
 
-void verify_budget(const Node& node) {
+/// `may_be_empty`: nobody attends to what is selected.
+void verify_budget(const Node& node, bool may_be_empty) {
   const Attributes& a = node.attributes;
   for (const auto& [name, value] : {std::pair{"k", a.k}, {"first", a.first}, {"last", a.last}, {"max", a.max_pages}}) {
     if (value < 0 || value > GraphLimits::kPages)
@@ -134,7 +136,7 @@ void verify_budget(const Node& node) {
   }
   if (node.op == Op::kTopK || node.op == Op::kApproxTopK || node.op == Op::kTopKTokens) {
     if (!(a.ratio >= 0 && a.ratio <= 1)) refuse(node, fmt::format("ratio = {} is not between 0 and 1", a.ratio));
-    if (a.k + a.first + a.last == 0 && a.ratio == 0) {
+    if (a.k + a.first + a.last == 0 && a.ratio == 0 && !may_be_empty) {
       refuse(node, "the budget is empty", "give k, ratio, first or last, for example {ratio = 1/8, first = 1, last = 2}");
     }
   }
@@ -145,8 +147,8 @@ void verify_budget(const Node& node) {
   }
   if (node.op == Op::kTopP && !(a.value > 0 && a.value <= 1))
     refuse(node, fmt::format("p = {} is no share above 0 and up to 1", a.value), "for example sluice.topp(score, {p = 0.95})");
-  const bool may_be_empty = node.op == Op::kThreshold || node.op == Op::kTopP || node.op == Op::kWindow;
-  if (may_be_empty && a.first + a.last == 0) {
+  const bool needs_forced = node.op == Op::kThreshold || node.op == Op::kTopP || node.op == Op::kWindow;
+  if (needs_forced && a.first + a.last == 0 && !may_be_empty) {
     refuse(node, "no page might be selected, and attention needs one", "keep the newest page with last = 1");
   }
   if ((node.op == Op::kThreshold || node.op == Op::kTopP) && a.max_pages > 0 && a.max_pages < a.first + a.last) {
@@ -154,7 +156,7 @@ void verify_budget(const Node& node) {
   }
 }
 
-void verify_attributes(const Node& node) {
+void verify_attributes(const Node& node, bool may_be_empty) {
   const Attributes& a = node.attributes;
   if (!is_at_most(a.axis, Axis::kSub)) refuse(node, "an axis that does not exist");
   if (!is_at_most(a.compare, Compare::kLe)) refuse(node, "a comparison that does not exist");
@@ -171,7 +173,7 @@ void verify_attributes(const Node& node) {
       refuse(node, "the kernel holds a number that is not finite");
     }
   }
-  if (is_selection(node.op)) verify_budget(node);
+  if (is_selection(node.op)) verify_budget(node, may_be_empty);
 }
 
 void verify_inputs(const FlowGraph& graph, const Node& node, NodeId id) {
@@ -211,7 +213,7 @@ void verify_nodes(const FlowGraph& graph, Work counted) {
     if (!is_op(node.op)) refuse(node.where, fmt::format("%{} is an operator that does not exist", i));
     verify_stage(node, stage);
     stage = node.stage;
-    verify_attributes(node);
+    verify_attributes(node, graph.ranks_copies);
     verify_inputs(graph, node, static_cast<NodeId>(i));
     const Shape shape = infer_shape(graph, node);
     if (shape != node.shape) refuse(node, fmt::format("says {} and computes {}", to_string(node.shape), to_string(shape)));
@@ -280,6 +282,7 @@ void verify(const FlowGraph& graph) {
   verifying::verify_eviction(graph);
   verifying::verify_variants(graph);
   for (const FlowGraph& variant : graph.variants) verify(variant);
+  if (graph.recompute != nullptr) verify_recompute(*graph.recompute);
 }
 
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }

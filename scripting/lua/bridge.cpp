@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kHandleType = "sluice value";
 constexpr const char* kPatternType = "sluice pattern";
 constexpr const char* kParts =
-    "assign flow.cache, flow.index, flow.after and flow.pattern; flow.variant(\"name\") begins another program";
+    "assign flow.cache, flow.index, flow.after, flow.recompute and flow.pattern; flow.variant(\"name\") begins another program";
 
 Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
 
@@ -198,31 +198,34 @@ int index_handle(lua_State* state) {
   return done ? push_value(state, value) : raise(state);
 }
 
-/// Which user value of the flow holds a stage's function.
-int slot_of(Stage stage) { return 1 + static_cast<int>(stage); }
+/// Which user value of the flow holds a part's function.
+int slot_of(FlowPart part) { return 1 + static_cast<int>(part); }
 
-/// A part of a flow that is a function.
-struct StageForm {
+struct PartForm {
   std::string_view name;
-  Stage stage;
+  FlowPart part;
   const char* form;
 };
-constexpr std::array kStageForms = {
-    StageForm{"cache", Stage::kCache, "function flow.cache(c) ... end"},
-    StageForm{"index", Stage::kIndex, "function flow.index(q, c) ... end"},
-    StageForm{"after", Stage::kAfter, "function flow.after(q, c, mass) ... end"},
+constexpr std::array kPartForms = {
+    PartForm{"cache", FlowPart::kCache, "function flow.cache(c) ... end"},
+    PartForm{"index", FlowPart::kIndex, "function flow.index(q, c) ... end"},
+    PartForm{"after", FlowPart::kAfter, "function flow.after(q, c, mass) ... end"},
+    PartForm{"recompute", FlowPart::kRecompute, "function flow.recompute(r) ... end"},
 };
 
-Stage check_stage_assignment(const Session& session, const std::string& name, int type) {
+/// `program`: 0, the flow, or a variant's.
+FlowPart check_part_assignment(const Session& session, int program, const std::string& name, int type) {
   const GraphBuilder& builder = session.builder();
-  const auto known =
-      std::find_if(kStageForms.begin(), kStageForms.end(), [&](const StageForm& each) { return each.name == name; });
-  if (known == kStageForms.end()) {
-    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index", "after", "pattern"}));
+  const auto known = std::find_if(kPartForms.begin(), kPartForms.end(), [&](const PartForm& each) { return each.name == name; });
+  if (known == kPartForms.end()) {
+    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name),
+                 did_you_mean(name, {"cache", "index", "after", "recompute", "pattern"}));
   }
+  if (known->part == FlowPart::kRecompute && program != 0)
+    builder.fail("a variant has no recompute: what is copied has all layers", "function flow.recompute(r) ... end");
   if (builder.stage()) builder.fail(fmt::format("flow.{} is assigned at the top of the file, not inside a stage", name));
   if (type != LUA_TFUNCTION) builder.fail(fmt::format("flow.{} must be a function", name), known->form);
-  return known->stage;
+  return known->part;
 }
 
 /// value.NAME = x: fields of c, the functions of the flow and its pattern.
@@ -243,7 +246,7 @@ int assign_handle(lua_State* state) {
       builder.set_line(session.own.where().line);
       builder.assign_pattern(read_datum(state, 3));
     } else if (handle.kind == Handle::Kind::kFlow) {
-      slot = slot_of(check_stage_assignment(session, name, lua_type(state, 3)));
+      slot = slot_of(check_part_assignment(session, handle.id, name, lua_type(state, 3)));
     } else {
       session.builder().fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
                              "tensors and patterns never change; operators give new ones");
@@ -356,7 +359,7 @@ void install_patterns(lua_State* state) {
 }  // namespace
 
 void push_handle(lua_State* state, const Handle& handle) {
-  constexpr auto kUserValues = static_cast<int>(kStageForms.size());  // a flow's functions
+  constexpr auto kUserValues = static_cast<int>(kPartForms.size());  // a flow's functions
   auto* target =
       static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
   *target = handle;
@@ -375,6 +378,8 @@ void require_own(const Session& session, const Datum& value) {
     case Handle::Kind::kPattern:
       return;
     default:
+      if (session.program == Session::kRecompute)
+        throw InputError("a value that another function computed", "flow.recompute sees what is known of copies, r.NAME");
       throw InputError("a value that another variant computed",
                        "each variant has stages of its own, and fields that they assign");
   }
@@ -384,7 +389,7 @@ void push_variant(lua_State* state, const Session& session, int id) {
   lua_rawgeti(state, LUA_REGISTRYINDEX, session.references[static_cast<size_t>(id) - 1]);
 }
 
-void push_stage_function(lua_State* state, int flow, Stage stage) { lua_getiuservalue(state, flow, slot_of(stage)); }
+void push_part(lua_State* state, int flow, FlowPart part) { lua_getiuservalue(state, flow, slot_of(part)); }
 
 void install_bridge(lua_State* state, Session& session) {
   *static_cast<Session**>(lua_getextraspace(state)) = &session;

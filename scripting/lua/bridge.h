@@ -17,9 +17,11 @@ struct Session {
   /// Programs beside the flow's own (flow.variant), and where Lua keeps their values.
   std::deque<GraphBuilder> variants = {};
   std::vector<int> references = {};
-  int program = 0;  // whose stage runs: 0, the flow's own, or 1 + the place of a variant
+  std::optional<GraphBuilder> recompute = {};  // while flow.recompute runs
+  static constexpr int kRecompute = -1;
+  int program = 0;  // whose stage runs: 0, the flow's own, 1 + the place of a variant, or kRecompute
 
-  GraphBuilder& builder() { return builder_of(program); }
+  GraphBuilder& builder() { return program == kRecompute ? *recompute : builder_of(program); }
   const GraphBuilder& builder() const { return const_cast<Session*>(this)->builder(); }
   /// Of a flow's handle, or a variant's, by its id.
   GraphBuilder& builder_of(int id) { return id == 0 ? own : variants[static_cast<size_t>(id) - 1]; }
@@ -37,7 +39,11 @@ void require_own(const Session& session, const Datum& value);
 /// Pushes the value of a variant, which the script declared.
 void push_variant(lua_State* state, const Session& session, int id);
 
-/// The function that the script assigned to a stage of the flow; pushes it, or nil. `flow` is the flow's stack index.
-void push_stage_function(lua_State* state, int flow, Stage stage);
+/// The parts of a flow that are functions.
+enum class FlowPart : uint8_t { kCache, kIndex, kAfter, kRecompute };
+constexpr FlowPart part_of(Stage stage) { return static_cast<FlowPart>(stage); }
+
+/// The function that the script assigned to a part of the flow; pushes it, or nil. `flow` is the flow's stack index.
+void push_part(lua_State* state, int flow, FlowPart part);
 
 }  // namespace sluice

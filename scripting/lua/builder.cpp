@@ -55,6 +55,21 @@ GraphBuilder GraphBuilder::make_variant(std::string name) const {
   return variant;
 }
 
+GraphBuilder GraphBuilder::make_recompute(int heads) const {
+  GraphBuilder rule(where_.file, graph_.geometry.head_dim, heads);
+  rule.where_ = where_;
+  rule.declared_ = declared_;
+  rule.graph_.name = graph_.name;
+  rule.graph_.where = graph_.where;
+  rule.graph_.geometry = graph_.geometry;
+  rule.graph_.geometry.group = heads;
+  rule.graph_.ranks_copies = true;
+  rule.patterns_ = patterns_;
+  rule.parameters_ = parameters_;
+  rule.recompute_options_ = recompute_options_;
+  return rule;
+}
+
 void GraphBuilder::choose_layers(const std::string& name) {
   graph_.layers.rest_sparse = layer_names_.rest == name;
   for (const auto& [layer, chosen] : layer_names_.layers) graph_.layers.sparse[layer] = chosen == name;
@@ -68,9 +83,11 @@ void GraphBuilder::leave_out_unused(bool has_after) {
 NodeId GraphBuilder::emit(Op op, std::vector<NodeId> inputs, Attributes attributes, Shape shape) {
   const OpInfo& info = info_of(op);
   if (!stage_) {
-    fail(fmt::format("{}: tensors exist inside flow.cache, flow.index and flow.after only", spoken_name_of(op)),
+    fail(fmt::format("{}: tensors exist inside flow.cache, flow.index, flow.after and flow.recompute only", spoken_name_of(op)),
          "move this line into one of them");
   }
+  if (!exists_in(info, *stage_) && is_of_copies())
+    fail(fmt::format("{}: is not an operator of flow.recompute", spoken_name_of(op)), "it has those of flow.index");
   if (!exists_in(info, *stage_)) {
     fail(fmt::format("{}: is not an operator of the {} stage", spoken_name_of(op), name_of(*stage_)),
          fmt::format("use it in flow.{}{}", info.in_cache ? "cache" : "index",
@@ -100,9 +117,31 @@ std::vector<std::string> GraphBuilder::member_names() const {
 
 Handle GraphBuilder::read_member(const std::string& name) {
   if (!stage_) fail("c exists inside flow.cache, flow.index and flow.after only");
+  if (is_of_copies()) return read_copy_fact(name);
   if (name == "k") return tensor(emit(Op::kKey, {}));
   if (name == "v") return tensor(emit(Op::kValue, {}));
   return *stage_ == Stage::kCache ? read_cache_member(name) : read_paged_member(name);
+}
+
+Handle GraphBuilder::read_copy_fact(const std::string& name) {
+  const CopyFactInfo* const fact = find_copy_fact(name);
+  if (fact == nullptr) {
+    std::vector<std::string> names;
+    for (const CopyFactInfo& each : copy_facts()) names.emplace_back(each.name);
+    const std::string near = did_you_mean(name, names);
+    fail(fmt::format("nothing is known of copied tokens that is called r.{:.40}", name), near);
+  }
+  if (find_state(name) < 0) {
+    Shape shape = {{Axis::kPage, kDynamic}, {Axis::kToken, graph_.geometry.page}};
+    if (fact->by_head) shape.push_back({Axis::kHead, graph_.geometry.group});
+    check_shape(shape, fmt::format("r.{}", name), where_);
+    if (elements_per_page(shape) > GraphLimits::kRowElements) {
+      fail(fmt::format("r.{} {} has more than {} numbers a page", name, to_string(shape), GraphLimits::kRowElements),
+           "smaller pages have fewer");
+    }
+    add_state(name, std::move(shape), 0);
+  }
+  return tensor(load(find_state(name)));
 }
 
 Handle GraphBuilder::read_cache_member(const std::string& name) {
@@ -123,6 +162,7 @@ Handle GraphBuilder::read_paged_member(const std::string& name) {
 }
 
 void GraphBuilder::assign_member(const std::string& name, const Datum& value) {
+  if (is_of_copies()) fail(fmt::format("r.{:.40} cannot be assigned", name), "flow.recompute keeps nothing: use a local");
   if (stage_ != Stage::kCache) {
     fail(fmt::format("c.{} cannot be assigned in flow.{}", name, name_of(stage_.value_or(Stage::kIndex))),
          "fields are assigned in flow.cache; states are kept with c.NAME:save(x)");
@@ -242,6 +282,7 @@ void GraphBuilder::add_state(const std::string& name, Shape shape, double initia
 }
 
 int32_t GraphBuilder::state(const std::string& name, const std::optional<Shape>& shape, std::optional<double> initial) {
+  if (is_of_copies()) fail("flow.recompute runs once a prompt, and has no states", "what is known of copies is r.NAME");
   const int32_t known = find_state(name);
   if (known < 0) {
     if (!shape) {
@@ -388,6 +429,31 @@ bool GraphBuilder::attend_to(const Datum& returned) {
                               .shares = cover->preserves});
   }
   return true;
+}
+
+Recompute GraphBuilder::finish_recompute(const Datum& returned, int line) {
+  set_line(line);
+  Recompute rule;
+  rule.where = where_;
+  const RecomputeOptions options = recompute_options_.value_or(RecomputeOptions());
+  rule.layer = options.layer;
+  rule.rows = options.rows;
+  const bool is_text = returned.kind == Datum::Kind::kText;
+  if (is_text && (returned.text == "none" || returned.text == "all")) {
+    rule.kind = returned.text == "none" ? Recompute::Kind::kNone : Recompute::Kind::kAll;
+    return rule;
+  }
+  const std::optional<Joined> selected = returned.kind == Datum::Kind::kHandle ? joined(returned.handle) : std::nullopt;
+  if (!selected || selected->selection == kNoNode || selected->beside || selected->cover) {
+    const bool is_more = selected && selected->selection != kNoNode;
+    fail(fmt::format("flow.recompute must return a selection, \"none\" or \"all\" and returned {}",
+                     is_more ? "one that has more" : describe(returned, graph_)),
+         "for example return sluice.topk_tokens(r.mass:sum(\"head\"), {ratio = 0.15})");
+  }
+  graph_.attend_to(selected->selection);
+  rule.graph = std::move(graph_);
+  verify_recompute(rule);
+  return rule;
 }
 
 FlowGraph GraphBuilder::finish(const Datum& returned, int index_line, int after_line) {

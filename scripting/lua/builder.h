@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scripting/graph/graph.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/lua/parameters.h"
 #include "scripting/lua/value.h"
 
@@ -38,6 +39,9 @@ class GraphBuilder {
                std::vector<std::pair<std::string, DataType>> field_types);
   /// One that begins as this one does, for another program of the flow.
   GraphBuilder make_variant(std::string name) const;
+  /// The same for flow.recompute, which sees all query heads of a model.
+  GraphBuilder make_recompute(int heads) const;
+  bool is_of_copies() const { return graph_.ranks_copies; }
   const LayerNames& layer_names() const { return layer_names_; }
   /// The program is that of the layers which `layers` gives this name.
   void choose_layers(const std::string& name);
@@ -64,6 +68,13 @@ class GraphBuilder {
   void prefill_densely() { graph_.patterns.dense_prefill = true; }
   /// What a prompt's rows give to its tokens is summed over so many of them, the last; kToEnd: all, 0: none.
   void sum_masses_over(int rows) { graph_.mass_rows = rows; }
+  /// What sluice.flow{recompute = {...}} says; none: nothing.
+  struct RecomputeOptions {
+    int layer = 1;
+    int rows = kToEnd;
+  };
+  void set_recompute_options(std::optional<RecomputeOptions> options) { recompute_options_ = options; }
+  const std::optional<RecomputeOptions>& recompute_options() const { return recompute_options_; }
   /// Of a program beside others what the flow says of stages and patterns that it has not got does not count.
   void leave_out_unused(bool has_after);
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
@@ -106,6 +117,8 @@ class GraphBuilder {
   /// Ends the trace with what flow.index returned: sets the selection, checks what only the whole can show.
   /// `index_line` and `after_line` are where flow.index and flow.after begin, or 0 if the flow has none.
   FlowGraph finish(const Datum& returned, int index_line, int after_line);
+  /// The same of what flow.recompute returned, which begins in `line`.
+  Recompute finish_recompute(const Datum& returned, int line);
   /// Fields that the flow gives a type, and that none of `programs` assigns, are refused.
   void check_field_types(const std::vector<FlowGraph>& programs) const;
   /// Ends it as it is, without those checks.
@@ -121,6 +134,8 @@ class GraphBuilder {
   void decode_under(const HeadPatterns& pattern);
   int read_layer_pattern(const Datum& value);
   Handle read_cache_member(const std::string& name);
+  /// r.NAME of flow.recompute.
+  Handle read_copy_fact(const std::string& name);
   /// In the stages that see all pages.
   Handle read_paged_member(const std::string& name);
   void add_state(const std::string& name, Shape shape, double initial);
@@ -139,6 +154,7 @@ class GraphBuilder {
   std::shared_ptr<std::vector<HeadPatterns>> patterns_;  // of all programs
   std::shared_ptr<Parameters> parameters_;               // the same
   LayerNames layer_names_;
+  std::optional<RecomputeOptions> recompute_options_;
   std::vector<Joined> joined_;
 };
 

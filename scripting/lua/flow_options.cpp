@@ -92,6 +92,25 @@ int read_mass_rows(const Arguments& arguments, Options& options) {
                  "it is \"all\" rows of a prompt, \"none\", or how many of the last, from 1 on");
 }
 
+/// By which layer flow.recompute chooses, and by how many rows.
+std::optional<GraphBuilder::RecomputeOptions> read_recompute(const Arguments& arguments, Options& options) {
+  constexpr const char* kForm = "for example recompute = {layer = 1, rows = 64}";
+  const Datum* given = options.find("recompute");
+  if (given == nullptr) return {};
+  if (given->kind != Datum::Kind::kTable)
+    arguments.fail(fmt::format("recompute: got {}", describe(*given, arguments.builder().graph())), kForm);
+  Options own(arguments, *given, kForm);
+  GraphBuilder::RecomputeOptions read;
+  read.layer = own.integer("layer", read.layer);
+  if (read.layer < 0 || read.layer >= GraphLimits::kLayers)
+    arguments.fail(fmt::format("recompute: there is no layer {}", read.layer), "layers are numbered from 0");
+  if (own.find("rows") != nullptr) read.rows = own.integer("rows", 1);
+  if (read.rows < 1 || (read.rows != kToEnd && read.rows > GraphLimits::kMassRows))
+    arguments.fail(fmt::format("recompute: {} rows", read.rows), "how many of the last rows look, from 1 on; without it all");
+  own.finish();
+  return read;
+}
+
 Value flow(const Arguments& arguments, const Function&) {
   GraphBuilder& builder = arguments.builder();
   if (builder.stage()) arguments.fail("belongs at the top of the file, not inside a stage");
@@ -104,11 +123,13 @@ Value flow(const Arguments& arguments, const Function&) {
   GraphBuilder::LayerNames layers = read_layers(arguments, options);
   const bool dense_prefill = read_dense_prefill(arguments, options);
   const int mass_rows = read_mass_rows(arguments, options);
+  const auto recompute = read_recompute(arguments, options);
   options.finish();
   if (name.empty()) arguments.fail("the flow wants a name", kUsage);
   builder.declare(std::move(name), page, kv, std::move(layers), std::move(types));
   if (dense_prefill) builder.prefill_densely();
   builder.sum_masses_over(mass_rows);
+  builder.set_recompute_options(recompute);
   return {Value::Kind::kHandle, {Handle::Kind::kFlow, Stage::kCache, 0}, 0};
 }
 

@@ -47,6 +47,7 @@ void read_budget(const Arguments& arguments, Options& options, Attributes& attri
 
 /// After the options have been looked at: a misspelt one explains more.
 void refuse_empty_budget(const Arguments& arguments, const Attributes& attributes) {
+  if (arguments.builder().is_of_copies()) return;  // nobody attends to what it selects
   if (attributes.k + attributes.first + attributes.last == 0 && attributes.ratio == 0) {
     arguments.fail("the budget is empty", "give k or ratio, for example {ratio = 1/8, first = 1, last = 2}");
   }
@@ -107,6 +108,13 @@ NodeId bound(const Arguments& arguments, Options& options) {
   return Arguments(arguments.builder(), "threshold: above", operand).tensor(0);
 }
 
+/// The newest pages that a threshold has whatever their scores are. No score may exceed the bound, and attention needs a page: by
+/// default the newest, which holds the query's own token.
+int last_pages(const Arguments& arguments, Options& options, int first) {
+  if (options.find("last") || first > 0 || arguments.builder().is_of_copies()) return pages(arguments, options, "last");
+  return 1;
+}
+
 Value threshold(const Arguments& arguments, const Function&) {
   arguments.expect_at_most(2, "threshold(score, {above = bound, last = 1})");
   const NodeId score = arguments.tensor(0);
@@ -114,8 +122,7 @@ Value threshold(const Arguments& arguments, const Function&) {
   Attributes attributes;
   const NodeId above = bound(arguments, options);
   attributes.first = pages(arguments, options, "first");
-  // No score may exceed the bound, and attention needs a page: by default the newest, which holds the query's own token.
-  attributes.last = options.find("last") || attributes.first > 0 ? pages(arguments, options, "last") : 1;
+  attributes.last = last_pages(arguments, options, attributes.first);
   attributes.max_pages = pages(arguments, options, "max");
   if (options.find("max") && attributes.max_pages == 0) {
     arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");
@@ -136,8 +143,7 @@ Value topp(const Arguments& arguments, const Function&) {
     arguments.fail(fmt::format("p = {} is no share above 0 and up to 1", attributes.value), kUsage);
   }
   attributes.first = pages(arguments, options, "first");
-  attributes.last =
-      options.find("last") || attributes.first > 0 ? pages(arguments, options, "last") : 1;  // as a threshold has it
+  attributes.last = last_pages(arguments, options, attributes.first);
   attributes.max_pages = pages(arguments, options, "max");
   if (options.find("max") && attributes.max_pages == 0) {
     arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");

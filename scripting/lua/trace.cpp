@@ -51,12 +51,20 @@ int last_line_of(std::string_view source) {
 // many as the stage has.
 int run_stage(lua_State* state) {
   const int arguments = lua_gettop(state) - 1;
-  push_stage_function(state, 1, static_cast<Stage>(arguments - 1));
+  push_part(state, 1, part_of(static_cast<Stage>(arguments - 1)));
   if (arguments > 1) lua_pushvalue(state, 3);
   lua_pushvalue(state, 2);
   if (arguments > 2) lua_pushvalue(state, 4);
   lua_call(state, arguments, LUA_MULTRET);
   return lua_gettop(state) - arguments - 1;
+}
+
+// The same. Stack: 1 the flow, 2 r.
+int run_recompute(lua_State* state) {
+  push_part(state, 1, FlowPart::kRecompute);
+  lua_pushvalue(state, 2);
+  lua_call(state, 1, LUA_MULTRET);
+  return lua_gettop(state) - 2;
 }
 
 int push_handle_protected(lua_State* state) {
@@ -77,12 +85,14 @@ class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
       : session_{GraphBuilder(file, options.head_dim, options.group, options.parameters)},
+        heads_(options.heads > 0 ? options.heads : options.group),
         on_stop_(options.on_stop),
         sandbox_({options.seconds, options.memory, options.instructions, [this] { report_stop(); }}),
         state_(sandbox_.state()) {}
 
   FlowGraph run(std::string_view source) {
     const int flow = load(source);
+    const std::shared_ptr<const Recompute> rule = trace_recompute(flow);
     const int mass_rows = session_.own.graph().mass_rows;
     const bool is_dense = session_.own.graph().patterns.dense_prefill;
     std::vector<FlowGraph> programs;
@@ -96,6 +106,7 @@ class Script {
     check_parameters();
     check_options(programs, mass_rows, is_dense);
     FlowGraph graph = std::move(programs.front());
+    graph.recompute = rule;
     graph.variants.assign(std::make_move_iterator(programs.begin() + 1), std::make_move_iterator(programs.end()));
     if (!graph.variants.empty()) verify(graph);
     return graph;
@@ -146,6 +157,26 @@ class Script {
     if (line_of_stage(at, Stage::kIndex) == 0 && after > 0) builder.attend_to_all();
     check_nothing(run_stage_of(at, Stage::kAfter), after);
     return builder.finish(selection, line_of_stage(at, Stage::kIndex), after);
+  }
+
+  /// flow.recompute; null: the flow has none.
+  std::shared_ptr<const Recompute> trace_recompute(int flow) {
+    const int line = line_of_part(flow, FlowPart::kRecompute);
+    if (line == 0) {
+      if (!session_.own.recompute_options()) return nullptr;
+      throw FlowError(session_.own.declared(), "sluice.flow: recompute is for flows with flow.recompute",
+                      "it says by which layer flow.recompute(r) chooses");
+    }
+    if (heads_ > GraphLimits::kGroup) {
+      fail(line, fmt::format("flow.recompute sees the {} query heads of the model, and at most {} are supported", heads_,
+                             GraphLimits::kGroup));
+    }
+    session_.recompute = session_.own.make_recompute(heads_);
+    session_.program = Session::kRecompute;
+    session_.builder().begin_stage(Stage::kIndex);
+    session_.builder().set_line(line);
+    const Datum returned = call_part(run_recompute, flow, line, [&] { push_new({Handle::Kind::kCache, Stage::kIndex, 0}); });
+    return std::make_shared<const Recompute>(session_.builder().finish_recompute(returned, line));
   }
 
   void check_parameters() const {
@@ -310,9 +341,11 @@ class Script {
                                           : "local flow = sluice.flow{name = \"mine\"} ... return flow");
   }
 
-  /// The line where a stage's function begins, or 0 if the flow has none.
-  int line_of_stage(int flow, Stage stage) const {
-    push_stage_function(state_, flow, stage);
+  int line_of_stage(int flow, Stage stage) const { return line_of_part(flow, part_of(stage)); }
+
+  /// The line where a part's function begins, or 0 if the flow has none.
+  int line_of_part(int flow, FlowPart part) const {
+    push_part(state_, flow, part);
     if (lua_type(state_, -1) != LUA_TFUNCTION) {
       lua_pop(state_, 1);
       return 0;
@@ -335,12 +368,21 @@ class Script {
     GraphBuilder& builder = session_.builder();
     builder.begin_stage(stage);
     builder.set_line(line);
+    return call_part(run_stage, flow, line, [&] {
+      push_new({Handle::Kind::kCache, stage, 0});
+      if (stage != Stage::kCache) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
+      if (stage == Stage::kAfter) push_new({Handle::Kind::kMass, stage, 0});
+    });
+  }
+
+  /// Has `run` call a part of the flow, which begins in `line`, with the flow and what `push` pushes; the first of what it
+  /// returned.
+  template <typename Push>
+  Datum call_part(lua_CFunction run, int flow, int line, Push push) {
     const int before = lua_gettop(state_);
-    lua_pushcfunction(state_, run_stage);
+    lua_pushcfunction(state_, run);
     lua_pushvalue(state_, flow);
-    push_new({Handle::Kind::kCache, stage, 0});
-    if (stage != Stage::kCache) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
-    if (stage == Stage::kAfter) push_new({Handle::Kind::kMass, stage, 0});
+    push();
     call(lua_gettop(state_) - before - 1, LUA_MULTRET);
     results_ = lua_gettop(state_) - before;
     Datum returned = results_ == 0 ? Datum{} : read_result(before + 1, line);
@@ -408,6 +450,7 @@ class Script {
   }
 
   Session session_;
+  int heads_;
   std::function<void(const FlowError&)> on_stop_;
   Sandbox sandbox_;
   lua_State* state_;
@@ -419,6 +462,7 @@ class Script {
 namespace {
 
 void check_geometry(const TraceOptions& options) {
+  if (options.heads < 0) throw InputError(fmt::format("flows cannot be traced for {} query heads", options.heads));
   if (options.head_dim < 1 || options.head_dim > GraphLimits::kHeadDim || options.group < 1 ||
       options.group > GraphLimits::kGroup) {
     throw InputError(

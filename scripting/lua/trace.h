@@ -18,6 +18,7 @@ struct TraceOptions {
   int head_dim = 64;
   int group = 4;
   int layers = 0;                     // 0: not known yet
+  int heads = 0;                      // query heads of the model, which flow.recompute sees; 0: those of one KV head
   double seconds = 1.0;               // wall-clock limit of the script
   size_t memory = size_t{64} << 20;   // bytes the script may allocate
   int64_t instructions = 50'000'000;  // of the Lua machine

@@ -114,9 +114,9 @@ TEST(CompletionRequest, ReadsSegmentsOfIdsAndOfMessages) {
   EXPECT_EQ(ids.segments[0].extra_key, "docs");
   EXPECT_EQ(ids.segments[1].first, 2);
   EXPECT_EQ(ids.segments[1].end, 5);
-  EXPECT_EQ(ids.recomputation.rule, Recomputation::Rule::kKeys);
-  EXPECT_EQ(ids.recomputation.share, 0.5);
-  EXPECT_EQ(ids.recomputation.boundary, 3);
+  EXPECT_EQ(ids.recompute.rule, "cacheblend");
+  EXPECT_EQ(ids.recompute.share, 0.5);
+  EXPECT_EQ(ids.recompute.boundary, 3);
   const CompletionRequest chat = parse(Json::parse(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "See "},
         {"type": "segment", "text": "a page", "extra_key": "k"}, {"type": "text", "text": "!"}]}], "recompute": "none"})"),
                                        CompletionKind::kChat);
@@ -125,15 +125,12 @@ TEST(CompletionRequest, ReadsSegmentsOfIdsAndOfMessages) {
   EXPECT_EQ(chat.messages[0].segments[0].first, 4U);
   EXPECT_EQ(chat.messages[0].segments[0].size, 6U);
   EXPECT_EQ(chat.messages[0].segments[0].extra_key, "k");
-  EXPECT_EQ(chat.recomputation.rule, Recomputation::Rule::kNone);
+  EXPECT_EQ(chat.recompute.rule, "none");
   EXPECT_FALSE(chat.answer_extra_key);
   EXPECT_EQ(parse({{"prompt", "a"}, {"answer_extra_key", "team"}}).answer_extra_key, "team");
   EXPECT_EQ(refused_field(R"({"prompt": "a", "answer_extra_key": 3})"), "answer_extra_key");
-  for (const auto& [name, boundary] : {std::pair("sparsex", 1), {"sparsex_nohybrid", 0}}) {
-    const CompletionRequest named = parse({{"prompt", "a"}, {"recompute", name}});
-    EXPECT_EQ(named.recomputation.rule, Recomputation::Rule::kSparseQ);
-    EXPECT_EQ(named.recomputation.boundary, boundary);
-  }
+  EXPECT_EQ(parse({{"prompt", "a"}, {"recompute", "sparsex_nohybrid"}}).recompute.rule, "sparsex_nohybrid");
+  EXPECT_EQ(parse({{"prompt", "a"}}).recompute.rule, "") << "the flow's, or the usual one";
 }
 
 TEST(CompletionRequest, RefusesSegmentsThatAreNone) {

@@ -139,6 +139,54 @@ TEST_F(GenerationApiTest, TextThatStoodElsewhereIsCopied) {
   EXPECT_EQ(metrics.find("sluice:segment_copied_tokens_total{model_name=\"mini\"} 0\n"), std::string::npos) << metrics;
 }
 
+TEST_F(GenerationApiTest, AFlowsOwnRuleSaysWhatIsComputedAgain) {
+  GenerationOptions options;
+  options.model = mini();
+  options.pool_bytes = size_t{32} << 20;
+  options.read_flow = [](const std::string&, const TraceOptions& trace) {
+    return sluice::trace(R"(
+      local flow = sluice.flow { name = "mine", page = 32, layers = { rest = "full" } }
+      function flow.recompute(r)
+        return sluice.topk(r.position:min("token"), { k = 2 })
+      end
+      return flow)",
+                         "mine.lua", trace);
+  };
+  GenerationApi own(std::move(options), {"mine"});
+  HttpServer serving({});
+  own.add_routes(serving);
+  serving.start();
+  httplib::Client http("127.0.0.1", serving.port());
+  std::vector<int> prompt(20, 41);
+  for (int i = 0; i < 200; ++i) prompt.push_back(40 + i * 7 % 400);
+  const auto ask = [&](int before, const Json& recompute) {
+    std::vector<int> moved(static_cast<size_t>(before), 42 + before);
+    moved.insert(moved.end(), prompt.begin() + 20, prompt.end());
+    moved.insert(moved.end(), {1, 2, 3});
+    const Json segments = {{{"start", before}, {"end", before + 200}}};
+    Json body = {{"prompt", moved}, {"flow", "mine"}, {"segments", segments}, {"max_tokens", 1}, {"ignore_eos", true}};
+    if (!recompute.is_null()) body["recompute"] = recompute;
+    return http.Post("/v1/completions", body.dump(), "application/json");
+  };
+  const auto cached = [&](int before, const Json& recompute) {
+    const httplib::Result answer = ask(before, recompute);
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body).at("usage").at("prompt_tokens_details").at("cached_tokens").get<int>();
+  };
+  EXPECT_EQ(cached(20, nullptr), 0);
+  EXPECT_EQ(cached(31, nullptr), 192 - 64) << "six blocks of 32, of which two are computed again";
+  EXPECT_EQ(cached(33, "none"), 192) << "another rule, for blocks of the flow's size";
+  EXPECT_EQ(cached(35, "all"), 0);
+  EXPECT_GT(cached(37, "sparsex"), 0);
+  for (const Json& wrong : {Json{{"rule", "none"}, {"share", 0.5}}, Json{{"rule", "epic"}, {"boundary", 1}},
+                            Json{{"rule", "sparsex"}, {"boundary", 8}}}) {
+    const httplib::Result answer = ask(39, wrong);
+    EXPECT_EQ(answer->status, 400) << answer->body;
+    EXPECT_NE(answer->body.find("recompute"), std::string::npos) << answer->body;
+  }
+  serving.stop();
+}
+
 TEST_F(GenerationApiTest, SegmentsOfMessagesAreCopied) {
   std::string page;
   for (int i = 0; i < 30; ++i) page += " key acorn = amber ;";

@@ -82,6 +82,25 @@ TEST_F(LanguageApi, ACheckShowsGraphAndPlan) {
   EXPECT_TRUE(get("/v1/submissions")["submissions"].empty()) << "nothing was handed in";
 }
 
+TEST_F(LanguageApi, ACheckShowsVariantsAndWhatIsComputedAgain) {
+  const std::string script = R"(
+    local flow = sluice.flow { name = "mixed", layers = { [0] = "ends", rest = "sparse" }, recompute = { layer = 2, rows = 5 } }
+    function flow.index(q, c) return sluice.window { last = 4 } end
+    local ends = flow.variant("ends")
+    function ends.index(q, c) return sluice.window { first = 1, last = 2 } end
+    function flow.recompute(r) return sluice.topk_tokens(r.mass:sum("head"), { ratio = 0.25 }) end
+    return flow)";
+  const json checked = post("/v1/check", {{"script", script}}, 200, token_);  // as the schema says, or the fixture complains
+  ASSERT_EQ(checked["ok"], true) << checked.dump();
+  ASSERT_EQ(checked["graph"]["variants"].size(), 1U);
+  EXPECT_EQ(checked["graph"]["variants"][0]["name"], "ends");
+  const json& rule = checked["graph"]["recompute"];
+  EXPECT_EQ(rule["rule"], "selected");
+  EXPECT_EQ(rule["layer"], 2);
+  EXPECT_EQ(rule["rows"], 5);
+  EXPECT_EQ(rule["nodes"][0]["text"].get<std::string>().substr(0, 14), "%0 = load mass");
+}
+
 TEST_F(LanguageApi, ACheckSaysWhatIsWrongAndWhere) {
   const json wrong = post("/v1/check", {{"script", "local flow = sluice.flow{name = 'x'}\nreturn flow:oops()"}}, 200, token_);
   EXPECT_EQ(wrong["ok"], false);

@@ -165,13 +165,13 @@ TEST(RowMasses, AreWhatFloat64Gives) {
     std::vector<float> q = test::random_floats(size_t(rows) * size_t(query_heads) * kDim, 4);
     std::vector<int32_t> chosen;
     for (int row = 0; row < rows; row += 3) chosen.push_back(row);
-    std::vector<float> masses(size_t(length), 0.5F);
+    std::vector<float> masses(size_t(length) * size_t(query_heads), 0.5F);
     {
       const OpenPass open(*device, batch.batch(), batch.pool());
       device->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.2F, .rows = chosen},
                              test::matrix_of(q, query_heads * kDim), masses);
     }
-    std::vector<double> wanted(size_t(length), 0.5);
+    std::vector<double> wanted(masses.size(), 0.5);
     for (const int row : chosen) {
       const int last = length - rows + row;
       for (int head = 0; head < query_heads; ++head) {
@@ -186,10 +186,12 @@ TEST(RowMasses, AreWhatFloat64Gives) {
         const double largest = *std::max_element(scores.begin(), scores.end());
         double sum = 0;
         for (const double score : scores) sum += std::exp(score - largest);
-        for (int token = 0; token <= last; ++token) wanted[size_t(token)] += std::exp(scores[size_t(token)] - largest) / sum;
+        for (int token = 0; token <= last; ++token) {
+          wanted[size_t(token) * size_t(query_heads) + size_t(head)] += std::exp(scores[size_t(token)] - largest) / sum;
+        }
       }
     }
-    for (int token = 0; token < length; ++token) EXPECT_NEAR(masses[size_t(token)], wanted[size_t(token)], 1e-4) << token;
+    for (size_t i = 0; i < masses.size(); ++i) EXPECT_NEAR(masses[i], wanted[i], 1e-4) << i;
   }
 }
 

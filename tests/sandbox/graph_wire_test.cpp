@@ -11,6 +11,7 @@
 #include "sandbox/wire/messages.h"
 #include "sandbox/wire/wire.h"
 #include "scripting/graph/plan.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"
 #include "tests/scripting/flow_files.h"
@@ -294,6 +295,36 @@ TEST(GraphWire, VariantsGoAlong) {
   EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError);
 }
 
+TEST(GraphWire, RulesOfCopiesGoAlong) {
+  for (const char* body : {"return 'none'", "return 'all'", "return sluice.topk_tokens(r.mass:sum('head'), {ratio = 0.25})"}) {
+    const FlowGraph graph =
+        trace(std::string("local flow = sluice.flow{name = 'v', layers = {rest = 'full'}, recompute = {layer = 2, "
+                          "rows = 9}}\nfunction flow.recompute(r) ") +
+                  body + " end\nreturn flow",
+              "x.lua", {.heads = 7});
+    const std::string bytes = encode_graph(graph);
+    const FlowGraph read = decode_graph(bytes, "x.lua");
+    EXPECT_EQ(to_text(read), to_text(graph));
+    ASSERT_NE(read.recompute, nullptr);
+    EXPECT_EQ(read.recompute->kind, graph.recompute->kind);
+    EXPECT_EQ(read.recompute->rows, 9);
+    EXPECT_EQ(read.recompute->where, graph.recompute->where);
+    expect_same(graph.recompute->graph, read.recompute->graph);
+    verify(read);
+    for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_THROW(decode_graph(bytes.substr(0, cut), "x.lua"), InputError);
+    std::mt19937 random(3);  // NOLINT: the same bytes every time
+    for (int i = 0; i < 2000; ++i) {
+      std::string forged = bytes;
+      forged[random() % forged.size()] = static_cast<char>(random());
+      expect_read_safely(forged);
+    }
+    FlowGraph inner = graph;
+    inner.recompute =
+        std::make_shared<const Recompute>(Recompute{.kind = Recompute::Kind::kSelected, .graph = graph, .where = {}});
+    EXPECT_THROW(decode_graph(encode_graph(inner), "x.lua"), InputError) << "a rule of a rule";
+  }
+}
+
 TEST(GraphWire, ForgedEvictionsAreReadAndRefused) {
   const std::vector<Forgery> forgeries = {
       {"a budget without room for the first and the recent", [](FlowGraph& g) { g.eviction->budget = 11; }},
@@ -409,12 +440,13 @@ TEST(Messages, LongDiagnosticsAreCutAndStillRead) {
 
 TEST(Messages, RequestsTravelWhole) {
   TraceRequest sent;
-  sent.options = {.head_dim = 128, .group = 8, .layers = 36, .seconds = 0.25, .memory = 12345, .instructions = 99};
+  sent.options = {.head_dim = 128, .group = 8, .layers = 36, .heads = 32, .seconds = 0.25, .memory = 12345, .instructions = 99};
   sent.source = std::string("return 1\0", 9);
   const TraceRequest read = decode_request(encode(sent));
   EXPECT_EQ(read.options.head_dim, 128);
   EXPECT_EQ(read.options.group, 8);
   EXPECT_EQ(read.options.layers, 36);
+  EXPECT_EQ(read.options.heads, 32);
   EXPECT_EQ(read.options.seconds, 0.25);
   EXPECT_EQ(read.options.memory, 12345U);
   EXPECT_EQ(read.options.instructions, 99);

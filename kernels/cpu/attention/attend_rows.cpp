@@ -23,7 +23,8 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
     std::copy_n(q.row(call.rows[i]), q.columns, queries.data() + i * static_cast<size_t>(q.columns));
   }
   const int length = slots.back() + 1;
-  if (masses.size() < static_cast<size_t>(length))
+  const auto heads = static_cast<size_t>(call.query_heads);
+  if (masses.size() < static_cast<size_t>(length) * heads)
     throw InternalError("row masses: rows see " + std::to_string(length) + " tokens, and there is room for fewer");
   std::vector<float> log_sums(static_cast<size_t>(kv_heads) * call.rows.size() * static_cast<size_t>(group));
   std::vector<float> outputs(queries.size());
@@ -65,7 +66,8 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
   for (size_t head = 0; head < static_cast<size_t>(kv_heads); ++head) {
     for (size_t token = 0; token < static_cast<size_t>(length); ++token) {
       const float* const of_token = given.data() + (head * static_cast<size_t>(length) + token) * static_cast<size_t>(group);
-      for (int h = 0; h < group; ++h) masses[token] += of_token[h];
+      float* const sums = masses.data() + token * heads + head * static_cast<size_t>(group);
+      for (int h = 0; h < group; ++h) sums[h] += of_token[h];
     }
   }
 }

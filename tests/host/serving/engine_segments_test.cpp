@@ -1,4 +1,5 @@
 // Text that stood elsewhere before: what is copied, what is computed again, and that nothing wrong is ever found.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <random>
 
 #include "tests/host/serving/tiny_engine.h"
+#include "tests/support/recompute_rules.h"
 
 namespace sluice {
 namespace {
@@ -32,8 +34,18 @@ class SegmentsTest : public testing::TinyEngineTest {
     made.likely = 0;
     return made;
   }
-  Request as(Request made, Recomputation::Rule rule, double share = 0.2, int boundary = 1) const {
-    made.recomputation = {.rule = rule, .boundary = boundary, .share = share, .edge = 4};
+  enum class Rule : uint8_t { kNone, kAll, kEdges, kSparseQ, kKeys };
+
+  Request as(Request made, Rule rule, double share = 0.2, int boundary = 1) const {
+    static constexpr std::array kNames = {"none", "all", "epic", "sparsex", "cacheblend"};
+    ParameterValues values;
+    if (rule != Rule::kNone && rule != Rule::kAll) values["page"] = "8";
+    if (rule == Rule::kEdges) values["edge"] = "4";
+    if (rule == Rule::kSparseQ || rule == Rule::kKeys) {
+      values["share"] = fmt::format("{}", share);
+      values["boundary"] = fmt::format("{}", boundary);
+    }
+    made.recompute = testing::shipped_rule(kNames[static_cast<size_t>(rule)], model_->config().query_heads, values);
     return made;
   }
   static Request without_segments(Request made) {
@@ -57,8 +69,6 @@ class SegmentsTest : public testing::TinyEngineTest {
       largest = std::max(largest, std::fabs(double(result.probabilities.of_tokens[i]) - wanted.probabilities.of_tokens[i]));
     return largest;
   }
-
-  using Rule = Recomputation::Rule;
 };
 
 TEST_F(SegmentsTest, RecomputingEverythingGivesWhatComputingDoes) {
@@ -66,7 +76,7 @@ TEST_F(SegmentsTest, RecomputingEverythingGivesWhatComputingDoes) {
                                               {Rule::kSparseQ, 1.0, 0},
                                               {Rule::kSparseQ, 1.0, 1},
                                               {Rule::kSparseQ, 1.0, 3},
-                                              {Rule::kSparseQ, 1.0, 99},
+                                              {Rule::kSparseQ, 1.0, 2},
                                               {Rule::kKeys, 1.0, 1}}) {
     Engine engine(*device_, *model_, nullptr, options());
     run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 5), text(4, 37)}));
@@ -86,7 +96,7 @@ TEST_F(SegmentsTest, RulesComputeWhatTheySay) {
   EXPECT_EQ(none.copied_tokens, 72);
   EXPECT_EQ(none.recomputed_tokens, 0);
   EXPECT_GT(distance(none, again), 1e-4) << "the copies know nothing of their new context";
-  EXPECT_EQ(run(engine, as(again, Rule::kEdges)).recomputed_tokens, 8);
+  EXPECT_EQ(run(engine, as(again, Rule::kEdges)).recomputed_tokens, 16) << "the blocks that have them";
   EXPECT_EQ(run(engine, as(again, Rule::kKeys, 0.25)).recomputed_tokens, 18);
   const int sparse = run(engine, as(again, Rule::kSparseQ, 0.25)).recomputed_tokens;
   EXPECT_GE(sparse, 18 + 8) << "and blocks beside what is the prompt's own";
@@ -316,7 +326,7 @@ TEST_F(SegmentsTest, NoneOfAThousandRequestsGetsAWrongToken) {
       made.freeze = true;
     }
     const std::array rules = {Rule::kAll, Rule::kSparseQ, Rule::kKeys};
-    return as(made, rules[static_cast<size_t>(draw(0, 2))], 1.0, draw(0, 4));
+    return as(made, rules[static_cast<size_t>(draw(0, 2))], 1.0, draw(0, 3));
   };
   for (int submitted = 0; submitted < kRequests || !live.empty();) {
     while (submitted < kRequests && live.size() < 10 && draw(0, 2) > 0) {
@@ -469,7 +479,11 @@ TEST_F(SegmentsTest, WrongOnesAreRefused) {
   refused({{8, 12, ""}, {0, 4, ""}});
   refused({{0, 8, std::string(257, 'x')}});
   Request wrong = prompt_of({text(1, 20), text(2, 10)});
-  for (const double share : {-0.1, 1.1, std::nan("")}) EXPECT_THROW(engine.submit(as(wrong, Rule::kSparseQ, share)), InputError);
+  EXPECT_THROW(engine.submit(as(wrong, Rule::kSparseQ, 0.5, 4)), InputError) << "there are four layers";
+  wrong.recompute = testing::shipped_rule("sparsex", model_->config().query_heads);
+  EXPECT_THROW(engine.submit(wrong), InputError) << "of blocks of 16";
+  wrong.recompute = testing::shipped_rule("sparsex", model_->config().query_heads + 1, {{"page", "8"}});
+  EXPECT_THROW(engine.submit(wrong), InputError) << "of another model";
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "host/serving/segment_reuse.h"
+
+namespace sluice {
+
+/// How the documents of a suite are cut into text that stood elsewhere before.
+struct ReuseLayout {
+  int segment = 1024;  // tokens of each; of shorter documents fewer
+  double share = 0.9;  // of a document that is segments
+  int least = 4;       // segments of a document, if it has the tokens
+};
+
+/// Segments of a document of so many tokens, at equal distances, with new text before each and behind the last: whole blocks of
+/// `block`. Empty where the document is too short.
+std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block);
+
+/// A text that has the segments of a document in the opposite order, each behind the text that stands before it there: whoever
+/// computes it knows each segment without what comes before it in the document.
+struct KnownText {
+  std::vector<int32_t> tokens;
+  std::vector<Segment> segments;
+};
+KnownText known_text(std::span<const int32_t> document, std::span<const Segment> segments);
+
+}  // namespace sluice

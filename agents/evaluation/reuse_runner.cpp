@@ -1,0 +1,232 @@
+#include "agents/evaluation/reuse_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "agents/evaluation/answering.h"
+#include "agents/evaluation/engine_runner.h"
+#include "agents/evaluation/numerical.h"
+#include "agents/evaluation/rule_check.h"
+#include "agents/tasks/rng.h"
+#include "kernels/device/recompute_rule.h"
+#include "scripting/base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kBlock = 128;  // a page of any flow is a part of it: all flows have the same segments
+constexpr int kPassTokens = 512;
+constexpr const char* kExtraKey = "document";
+
+/// The prompts of one document.
+class ReuseBatch final : public PrefilledBatch {
+ public:
+  size_t bytes() const override {
+    size_t tokens = known.tokens.size();
+    for (const PrefilledPrompt& prompt : prompts) tokens += prompt.tokens.size();
+    return tokens * sizeof(int32_t);
+  }
+
+  std::vector<PrefilledPrompt> prompts;
+  std::vector<Segment> segments;  // of each prompt: they lie in what all have in common
+  KnownText known;
+};
+
+const ReuseBatch& reuse_batch(const PrefilledBatch& batch) {
+  const auto* found = dynamic_cast<const ReuseBatch*>(&batch);
+  if (found == nullptr) throw InternalError("a batch of another runner");
+  return *found;
+}
+
+size_t common_tokens(const std::vector<PrefilledPrompt>& prompts) {
+  const std::vector<int32_t>& first = prompts.front().tokens;
+  size_t common = first.size() - 1;
+  for (const PrefilledPrompt& prompt : prompts) {
+    const size_t end = std::min(common, prompt.tokens.size() - 1);
+    common = static_cast<size_t>(
+        std::mismatch(first.begin(), first.begin() + static_cast<ptrdiff_t>(end), prompt.tokens.begin()).first - first.begin());
+  }
+  return common;
+}
+
+bool is_sparse(const Plan& plan, const ModelConfig& config) {
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const Plan* const program = plan.program_of(layer, config.layers);
+    if (program != nullptr && program->graph.is_run_by(layer, config.layers)) return true;
+  }
+  return false;
+}
+
+EngineOptions options_for(const ReuseBatch& batch, const Plan* plan, bool reuses) {
+  EngineOptions options;
+  if (plan != nullptr) options.page = plan->layout.page;
+  options.max_batch = 1;
+  options.max_pass_tokens = kPassTokens;
+  size_t longest = 0;
+  for (const PrefilledPrompt& prompt : batch.prompts)
+    longest = std::max(longest, prompt.tokens.size() + static_cast<size_t>(prompt.max_tokens));
+  // What is known has to stay while prompts come and go, which leave what they computed for others who begin as they do.
+  const size_t tokens = reuses ? batch.known.tokens.size() + 2 * longest : longest;
+  options.pages = static_cast<int>(tokens / static_cast<size_t>(options.page)) + 8;
+  return options;
+}
+
+/// Seconds to the first token that a request gets.
+struct FirstToken {
+  double seconds = 0;
+  RequestResult result;
+};
+
+FirstToken time_first_token(Engine& engine, Request request) {
+  using Clock = std::chrono::steady_clock;
+  request.max_tokens = 1;
+  request.ignore_eos = true;
+  request.given.clear();
+  FirstToken first;
+  const auto begun = Clock::now();
+  engine.on_token(
+      [&](uint64_t, const GeneratedToken&) { first.seconds = std::chrono::duration<double>(Clock::now() - begun).count(); });
+  engine.submit(std::move(request));
+  first.result = engine.run_all().front();
+  engine.on_token({});
+  return first;
+}
+
+}  // namespace
+
+/// An engine that knows the segments of a document, and the rule by which they are computed again.
+class ReuseRunner::Reusing {
+ public:
+  Reusing(Device& device, const Model& model, const ReuseBatch& batch, const Plan& plan)
+      : batch_(batch),
+        plan_(is_sparse(plan, model.config()) ? &plan : nullptr),
+        engine_(device, model, plan_, options(batch, plan)),
+        rule_(make_recompute_rule(plan.graph.recompute)) {
+    Request known;
+    known.prompt = batch.known.tokens;
+    known.segments = batch.known.segments;
+    known.max_tokens = 1;
+    known.ignore_eos = true;
+    engine_.submit(std::move(known));
+    engine_.run_all();
+  }
+
+  Engine& engine() { return engine_; }
+  Request request(const PrefilledPrompt& prompt) const {
+    Request made = request_for(prompt);
+    made.segments = batch_.segments;
+    made.recompute = rule_;
+    return made;
+  }
+
+ private:
+  /// A flow whose decode steps are dense keeps its pages' size and type, which its rule is for.
+  static EngineOptions options(const ReuseBatch& batch, const Plan& plan) {
+    EngineOptions options = options_for(batch, &plan, true);
+    options.kv = plan.layout.kv;
+    return options;
+  }
+
+  const ReuseBatch& batch_;
+  const Plan* plan_;  // null: dense attention decodes
+  Engine engine_;
+  std::shared_ptr<const RecomputeRule> rule_;
+};
+
+ReuseRunner::ReuseRunner(Device& device, const Model& model, const Tokenizer& tokenizer, const ReuseLayout& layout)
+    : device_(device), model_(model), tokenizer_(tokenizer), layout_(layout) {
+  if (device.info().reuses_segments) return;
+  throw InputError(fmt::format("device \"{}\" does not reuse the K and V of segments", device.info().name), "use --device cpu");
+}
+
+ReuseRunner::~ReuseRunner() = default;
+
+Candidate ReuseRunner::prepare(const FlowScript& script) {
+  Candidate candidate = prepare_flow(script, model_.config(), device_);
+  if (candidate.traced.recompute == nullptr) {
+    throw InputError("the flow does not say what is computed again of copied text, which this suite is about",
+                     "write function flow.recompute(r), or choose another suite");
+  }
+  return candidate;
+}
+
+std::optional<std::string> ReuseRunner::check_numerically(const Candidate& candidate) {
+  if (const auto fault = check_against_reference(device_, candidate.traced, candidate.plan)) return fault;
+  return check_rule_against_reference(*candidate.traced.recompute);
+}
+
+std::optional<TraceResult> ReuseRunner::judge_on_traces(const FlowScript& /*script*/, const Candidate& /*candidate*/) {
+  return std::nullopt;
+}
+
+int ReuseRunner::batch_size(int /*tokens*/) const { return 1; }
+
+std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocument>& documents) {
+  auto batch = std::make_unique<ReuseBatch>();
+  for (const JobDocument& document : documents) {
+    for (const Job& job : document) batch->prompts.push_back(prompt_of(job, tokenizer_));
+  }
+  if (documents.size() != 1) throw InternalError(fmt::format("reuse: {} documents at once", documents.size()));
+  const size_t common = common_tokens(batch->prompts);
+  batch->segments = segments_of(layout_, static_cast<int>(common), kBlock);
+  if (batch->segments.empty())
+    throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock), "raise --tokens");
+  for (Segment& segment : batch->segments) segment.extra_key = kExtraKey;
+  batch->known = known_text(std::span(batch->prompts.front().tokens).first(common), batch->segments);
+  return batch;
+}
+
+std::vector<Generation> ReuseRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
+  const ReuseBatch& batch = reuse_batch(prefilled);
+  std::vector<Generation> generations;
+  const auto answer = [&](Engine& engine, size_t place, Request request) {
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    generations.push_back(std::move(answer_all(engine, {batch.prompts[place]}, std::move(requests), tokenizer_).front()));
+  };
+  if (plan == nullptr) {
+    Engine engine(device_, model_, nullptr, options_for(batch, nullptr, false));
+    for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, request_for(batch.prompts[i]));
+    return generations;
+  }
+  Reusing reusing(device_, model_, batch, *plan);
+  for (size_t i = 0; i < batch.prompts.size(); ++i) answer(reusing.engine(), i, reusing.request(batch.prompts[i]));
+  return generations;
+}
+
+TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& /*answers*/,
+                               const SpeedOptions& options) {
+  const ReuseBatch& batch = reuse_batch(prefilled);
+  Rng rng(Seed::secret(), "reuse");  // neither what is timed nor who goes first may be foreseeable
+  TaskSpeed speed;
+  speed.batch = 1;
+  EngineOptions of_dense = options_for(batch, nullptr, false);
+  of_dense.prefix_cache = false;
+  Engine dense(device_, model_, nullptr, of_dense);
+  Reusing reusing(device_, model_, batch, plan);
+  const int pairs = std::max(options.least, std::min(options.pairs, static_cast<int>(batch.prompts.size())));
+  double computed = 0;
+  for (int pair = 0; pair < pairs; ++pair) {
+    PrefilledPrompt prompt = batch.prompts[rng.below(batch.prompts.size())];
+    // Another first token: nobody knows the prompt as the beginning of one before.
+    prompt.tokens.front() = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model_.config().vocabulary)));
+    speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
+    const auto by_dense = [&] { speed.seconds.slow.push_back(time_first_token(dense, request_for(prompt)).seconds); };
+    const bool dense_first = rng.below(2) == 0;
+    if (dense_first) by_dense();
+    const FirstToken first = time_first_token(reusing.engine(), reusing.request(prompt));
+    speed.seconds.fast.push_back(first.seconds);
+    if (!dense_first) by_dense();
+    const int copied = first.result.copied_tokens - first.result.recomputed_tokens;
+    computed += 1 - static_cast<double>(copied) / static_cast<double>(prompt.tokens.size());
+  }
+  speed.generated = pairs;
+  speed.pages_read = computed / pairs;
+  speed.limit = 1 / speed.pages_read;
+  return speed;
+}
+
+}  // namespace sluice

@@ -1,0 +1,81 @@
+#include "kernels/device/recompute_rule.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "kernels/cpu/flow/flow.h"
+#include "kernels/cpu/flow/state.h"
+#include "scripting/base/bits.h"
+#include "scripting/graph/plan.h"
+#include "scripting/graph/selections.h"
+
+namespace sluice {
+namespace {
+
+/// The index stage of a flow whose pages are copied blocks, and whose states are facts.
+class CpuRecomputeRule final : public RecomputeRule {
+ public:
+  explicit CpuRecomputeRule(std::shared_ptr<const Recompute> rule) : rule_(std::move(rule)) {
+    if (rule_->kind != Recompute::Kind::kSelected) return;
+    flow_ = cpu::compile_flow(compile(rule_->graph).plan, 1, 1);
+  }
+
+  const Recompute& rule() const override { return *rule_; }
+
+  bool reads(CopyFact fact) const override {
+    if (flow_ == nullptr) return false;
+    const std::vector<State>& states = flow_->plan().graph.states;
+    return std::any_of(states.begin(), states.end(), [&](const State& state) { return fact_of(state) == fact; });
+  }
+
+  std::vector<int32_t> select(int blocks, uint64_t seed, const Fill& fill) const override {
+    if (flow_ == nullptr) throw InternalError("recompute: the rule selects nothing");
+    if (blocks < 1) return {};
+    const FlowGraph& graph = flow_->plan().graph;
+    const int page = graph.geometry.page;
+    cpu::flows::FlowState state(graph, 1, 1, blocks);
+    for (size_t i = 0; i < graph.states.size(); ++i) {
+      const auto numbers = static_cast<size_t>(blocks) * static_cast<size_t>(elements_per_page(graph.states[i].shape));
+      float* const values = state.load(0, 0, static_cast<int>(i), blocks);
+      fill(fact_of(graph.states[i]), {values, numbers});
+      state.save(0, 0, static_cast<int>(i), values, blocks, page);
+    }
+    const std::unique_ptr<cpu::FlowScratch> scratch = flow_->create_scratch(blocks);
+    std::vector<int32_t> places(static_cast<size_t>(blocks));
+    std::iota(places.begin(), places.end(), 0);
+    const cpu::PageTable table{.base = nullptr, .stride = 0, .pages = places};
+    std::vector<int32_t> selected(places.size());
+    const cpu::FlowRow row{
+        .tokens = table, .fields = table, .last_tokens = page, .seed = seed, .step = int64_t{blocks} * page, .state = &state};
+    selected.resize(static_cast<size_t>(flow_->select(row, *scratch, selected.data())));
+    const bool of_tokens = is_of_tokens(graph, graph.selection());
+    const std::span<const uint32_t> words = flow_->selected_tokens(*scratch);
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < selected.size(); ++i) {
+      for (int token = 0; token < page; ++token) {
+        if (!of_tokens || has_bit(words, static_cast<int64_t>(i) * page + token)) tokens.push_back(selected[i] * page + token);
+      }
+    }
+    return tokens;
+  }
+
+ private:
+  static CopyFact fact_of(const State& state) { return find_copy_fact(state.name)->fact; }
+
+  std::shared_ptr<const Recompute> rule_;
+  std::unique_ptr<cpu::Flow> flow_;  // of kSelected
+};
+
+}  // namespace
+
+bool RecomputeRule::reads_layer() const {
+  return std::any_of(copy_facts().begin(), copy_facts().end(),
+                     [&](const CopyFactInfo& each) { return each.of_layer && reads(each.fact); });
+}
+
+std::shared_ptr<const RecomputeRule> make_recompute_rule(std::shared_ptr<const Recompute> rule) {
+  return std::make_shared<const CpuRecomputeRule>(std::move(rule));
+}
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+-- As sparsex, by the first layer: no layer is computed for every row (SparseX, Table 2).
+local share = sluice.parameter("share", 0.15)
+local flow = sluice.flow {
+  name = "sparsex_nohybrid",
+  page = sluice.parameter("page", 16),
+  layers = { rest = "full" },
+  recompute = { layer = 0 },
+}
+
+function flow.recompute(r)
+  local looked_at = sluice.topk_tokens(r.mass:sum("head"), { ratio = share })
+  local nearest = r.from_new:min("token"):minimum(r.to_new:min("token"))
+  local beside_new = sluice.where_le(nearest, 1, 1, 0)
+  local tail = r.looks:max("token")
+  return sluice.union(looked_at, sluice.threshold(beside_new:maximum(tail), { above = 0 }))
+end
+
+return flow

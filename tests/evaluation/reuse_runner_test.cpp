@@ -1,0 +1,130 @@
+// Suite reuse: documents whose parts stood in another order, and rules that say what is computed again.
+#include "agents/evaluation/reuse_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "agents/evaluation/cascade.h"
+#include "agents/evaluation/documents.h"
+#include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/reuse_layout.h"
+#include "agents/evaluation/rule_check.h"
+#include "agents/evaluation/suite.h"
+#include "agents/tasks/vocabulary.h"
+#include "scripting/base/error.h"
+#include "tests/support/recompute_rules.h"
+#include "tests/support/source_path.h"
+
+namespace sluice {
+namespace {
+
+TEST(ReuseLayout, SegmentsAreWholeBlocksWithNewTextBetween) {
+  for (const int tokens : {600, 1024, 4000, 8192, 16000}) {
+    for (const int segment : {128, 1000, 4096}) {
+      const ReuseLayout layout{.segment = segment, .share = 0.9, .least = 4};
+      const std::vector<Segment> segments = segments_of(layout, tokens, 64);
+      ASSERT_FALSE(segments.empty()) << tokens;
+      int before = 0;
+      int copied = 0;
+      for (const Segment& each : segments) {
+        EXPECT_GT(each.first, before) << "new text stands before it";
+        EXPECT_EQ((each.end - each.first) % 64, 0);
+        EXPECT_LE(each.end - each.first, std::max(64, segment));
+        before = each.end;
+        copied += each.end - each.first;
+      }
+      EXPECT_LT(before, tokens);
+      EXPECT_LE(copied, 0.9 * tokens);
+      EXPECT_GE(copied, 0.9 * tokens - std::max(segment, 64 * 4)) << tokens << " in " << segment;
+      if (tokens >= 2000) EXPECT_GE(segments.size(), 3U);
+    }
+  }
+  EXPECT_TRUE(segments_of({}, 100, 128).empty());
+}
+
+TEST(ReuseLayout, WhatIsKnownHasTheSegmentsInTheOppositeOrder) {
+  std::vector<int32_t> document(1000);
+  for (size_t i = 0; i < document.size(); ++i) document[i] = static_cast<int32_t>(i);
+  const std::vector<Segment> segments = segments_of({.segment = 128, .share = 0.8, .least = 2}, 1000, 64);
+  const KnownText known = known_text(document, segments);
+  EXPECT_EQ(known.tokens.size(), document.size());
+  ASSERT_EQ(known.segments.size(), segments.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& there = known.segments[segments.size() - 1 - i];
+    EXPECT_TRUE(std::equal(known.tokens.begin() + there.first, known.tokens.begin() + there.end,
+                           document.begin() + segments[i].first, document.begin() + segments[i].end));
+    if (i > 0) EXPECT_LT(there.first, known.segments[segments.size() - i].first);
+  }
+  std::vector<int32_t> sorted = known.tokens;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, document) << "nothing else, and all of it";
+}
+
+TEST(RuleCheck, ShippedRulesAgreeWithTheReference) {
+  for (const std::string& name : shipped_flows("recompute"))
+    EXPECT_EQ(check_rule_against_reference(testing::shipped_rule(name, 8)->rule()), std::nullopt) << name;
+}
+
+class ReuseRunnerTest : public ::testing::Test {
+ protected:
+  ReuseRunnerTest()
+      : device_(create_device("cpu", 2)),
+        model_(load_model(path(), *device_)),
+        tokenizer_(load_tokenizer(path())),
+        vocabulary_(load_vocabulary(path())),
+        context_{*tokenizer_, &*vocabulary_, model_->config().max_positions, model_->config().vocabulary},
+        runner_(*device_, *model_, *tokenizer_, {.segment = 256}) {}
+
+  static std::string path() { return testing::source_path("host/models/mini").string(); }
+  static FlowScript script(const std::string& name) { return read_flow(name); }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<MiniVocabulary> vocabulary_;
+  TaskContext context_;
+  ReuseRunner runner_;
+};
+
+TEST_F(ReuseRunnerTest, EverythingComputedAgainAnswersAsDenseAttentionDoes) {
+  const Suite suite = changed(load_suite("reuse"), {.samples = 4, .tasks = {"needle_multiquery"}, .tokens = {1024}});
+  ASSERT_TRUE(suite.reuse);
+  std::vector<Contestant> contestants;
+  for (const char* name : {"all", "none", "sparsex"}) contestants.push_back({name, script(name)});
+  class Quiet final : public Progress {
+   public:
+    void start(double) override {}
+    void show(const std::string&, const std::string&, const std::string&) override {}
+    void advance(double) override {}
+    void shrink(double) override {}
+    void finish() override {}
+  } progress;
+  const Report report = run_cascade(suite, contestants, runner_, context_, Seed::parse("reuse"), progress);
+  ASSERT_EQ(report.flows.size(), 3U);
+  for (const FlowReport& flow : report.flows) {
+    EXPECT_EQ(flow.status, FlowStatus::kPassed) << flow.name << ": " << flow.message;
+    ASSERT_TRUE(flow.speed) << flow.untimed;
+    EXPECT_TRUE(flow.score);
+  }
+  EXPECT_EQ(report.flows[0].tasks.at(0).accuracy, report.dense.at(0).accuracy);
+  EXPECT_EQ(report.flows[0].tasks.at(0).lost, 0);
+  EXPECT_GT(report.flows[0].speed->pages_read, 0.99);
+  EXPECT_LT(report.flows[1].speed->pages_read, 0.3) << "nine tenths are copied";
+  EXPECT_LT(report.flows[2].speed->pages_read, 0.6);
+  ASSERT_FALSE(report.notes.empty());
+}
+
+TEST_F(ReuseRunnerTest, FlowsThatSayNothingOfCopiesAreRefused) {
+  EXPECT_THROW(runner_.prepare(script("quest")), InputError);
+  EXPECT_NO_THROW(runner_.prepare(script("epic")));
+}
+
+TEST_F(ReuseRunnerTest, DocumentsWithoutSegmentsAreRefused) {
+  const Suite suite = changed(load_suite("reuse"), {.samples = 1, .tasks = {"needle_multiquery"}, .tokens = {256}});
+  DocumentBatches batches(suite.stages[0].tasks[0], context_, Seed::parse("reuse"), 1);
+  EXPECT_THROW(runner_.prefill(batches.next()), InputError);
+}
+
+}  // namespace
+}  // namespace sluice
