@@ -50,10 +50,11 @@ class Cascade {
     }
     progress_.finish();
     report_.suite = suite_.name;
+    report_.times_first_token = suite_.reuse.has_value();
     if (suite_.reuse) {
       report_.notes.push_back(fmt::format(
-          "documents are copied, in segments of {} tokens, from where they stood in another order; speed is that of the "
-          "time to the first token, and pages are rows of prompts that are computed",
+          "documents are copied, in segments of {} tokens, from where they stood in another order; pages are rows of prompts "
+          "that are computed",
           suite_.reuse->segment));
     }
     if (context_ != nullptr) report_.dialect = context_->english() ? "english" : "mini";

@@ -173,6 +173,8 @@ struct Report {
   std::string model;
   std::string suite;
   std::string dialect;  // "mini" or "english"; "" where nothing was asked
+  /// Speed is that of the time to the first token of prompts that are copied, not of decoding (suite reuse).
+  bool times_first_token = false;
   std::string seed;     // 64 hexadecimal digits
   double seconds = 0;
   std::vector<std::string> notes;   // what a reader should know of the run

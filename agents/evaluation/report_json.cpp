@@ -199,6 +199,7 @@ std::string to_json(const Report& report) {
       {"model", report.model},         {"suite", report.suite},     {"dialect", report.dialect},
       {"seed", report.seed},           {"seconds", report.seconds}, {"dense", {{"tasks", list_of(report.dense)}}},
       {"flows", ordered_json::array()}};
+  if (report.times_first_token) json["speed_of"] = "first_token";
   if (!report.notes.empty()) json["notes"] = report.notes;
   if (!report.errors.empty()) json["errors"] = report.errors;
   for (const FlowReport& flow : report.flows) json["flows"].push_back(to_json(flow));

@@ -301,14 +301,16 @@ std::string to_table(const Report& report, bool details) {
   }
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
+    const char* const what =
+        report.times_first_token ? "the time to the first token of such prompts," : "decoding the same answers";
     text += fmt::format(
-        "\nAccuracy is the mean credit of answers, with 95% intervals. Speed is decoding the same answers\n"
+        "\nAccuracy is the mean credit of answers, with 95% intervals. Speed is {}\n"
         "against dense attention, the geometric mean over tasks of up to {} tokens, batches of up to {}.\n",
-        flow.speed->tokens, flow.speed->batch);
+        what, flow.speed->tokens, flow.speed->batch);
     break;
   }
   if (any_traces) text += traces_text(report);
-  if (any_scores && report.dialect == "mini") {
+  if (any_scores && report.dialect == "mini" && !report.times_first_token) {
     text +=
         "Score: a fifth is the accuracy, the rest exp(-8 error) on traces, less for flows that read more there than where "
         "timed.\n";

@@ -1,40 +1,56 @@
 #include "agents/evaluation/reuse_layout.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 
 namespace sluice {
 
-std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block) {
+std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts) {
+  constexpr int kLeastGap = 16;  // new tokens between two segments
   const int of_least = static_cast<int>(layout.share * tokens / std::max(1, layout.least));
   const int segment = std::min(layout.segment, of_least) / block * block;
   if (segment < block) return {};
-  const int count = static_cast<int>(layout.share * tokens / segment);
+  const int count = std::min(static_cast<int>(layout.share * tokens / segment), (tokens - kLeastGap) / (segment + kLeastGap));
   const int left = tokens - count * segment;
-  if (left < count + 1) return {};
-  std::vector<Segment> segments;
+  std::vector<int> firsts;
   for (int i = 0; i < count; ++i) {
-    const auto first = static_cast<int>(int64_t{left} * (i + 1) / (count + 1)) + i * segment;
-    segments.push_back({first, first + segment, {}});
+    const auto usual = static_cast<int>(int64_t{left} * (i + 1) / (count + 1)) + i * segment;
+    const int least = firsts.empty() ? kLeastGap : firsts.back() + block + kLeastGap;
+    int first = std::max(usual, least);
+    int nearest = segment / 2;
+    for (const int cut : cuts) {
+      if (cut < least || std::abs(cut - usual) >= nearest) continue;
+      nearest = std::abs(cut - usual);
+      first = cut;
+    }
+    firsts.push_back(first);
+  }
+  std::vector<Segment> segments;
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    const int end = i + 1 < firsts.size() ? firsts[i + 1] : tokens;
+    const int longest = cuts.empty() ? segment : segment + segment / 2;
+    const int length = std::min(longest, end - kLeastGap - firsts[i]) / block * block;
+    if (length > 0) segments.push_back({firsts[i], firsts[i] + length, {}});
   }
   return segments;
 }
 
 KnownText known_text(std::span<const int32_t> document, std::span<const Segment> segments) {
   KnownText known;
+  const auto append = [&](int first, int end) {
+    known.tokens.insert(known.tokens.end(), document.begin() + first, document.begin() + end);
+  };
   for (size_t i = segments.size(); i-- > 0;) {
-    const int begin = i == 0 ? 0 : segments[i - 1].end;
-    const auto before = document.subspan(static_cast<size_t>(begin), static_cast<size_t>(segments[i].first - begin));
-    known.tokens.insert(known.tokens.end(), before.begin(), before.end());
     const auto first = static_cast<int>(known.tokens.size());
-    const auto text =
-        document.subspan(static_cast<size_t>(segments[i].first), static_cast<size_t>(segments[i].end - segments[i].first));
-    known.tokens.insert(known.tokens.end(), text.begin(), text.end());
+    append(segments[i].first, segments[i].end);
     known.segments.push_back({first, static_cast<int>(known.tokens.size()), segments[i].extra_key});
   }
-  // Pages are known once they are full.
-  const size_t behind = segments.empty() ? document.size() : static_cast<size_t>(segments.back().end);
-  known.tokens.insert(known.tokens.end(), document.begin() + static_cast<ptrdiff_t>(behind), document.end());
+  int before = 0;
+  for (const Segment& segment : segments) {
+    append(before, segment.first);
+    before = segment.end;
+  }
+  append(before, static_cast<int>(document.size()));  // and the last page of a segment is full
   return known;
 }
 

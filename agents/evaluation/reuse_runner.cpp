@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "agents/evaluation/answering.h"
@@ -50,6 +52,26 @@ size_t common_tokens(const std::vector<PrefilledPrompt>& prompts) {
         std::mismatch(first.begin(), first.begin() + static_cast<ptrdiff_t>(end), prompt.tokens.begin()).first - first.begin());
   }
   return common;
+}
+
+/// Where in a document the words of answers stand for the first time, ascending.
+std::vector<int> places_of_answers(std::span<const int32_t> document, const JobDocument& jobs, const Tokenizer& tokenizer) {
+  std::vector<int> places;
+  const auto add = [&](const std::string& word) {
+    const std::vector<int32_t> tokens = tokenizer.encode(word);
+    const auto found = std::search(document.begin(), document.end(), tokens.begin(), tokens.end());
+    if (!tokens.empty() && found != document.end()) places.push_back(static_cast<int>(found - document.begin()));
+  };
+  for (const Job& job : jobs) {
+    std::istringstream words(job.sample.answer);
+    for (std::string word; words >> word;) {
+      add(word);
+      add(" " + word);  // as tokens of a text have it
+    }
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return places;
 }
 
 bool is_sparse(const Plan& plan, const ModelConfig& config) {
@@ -171,11 +193,13 @@ std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocume
   }
   if (documents.size() != 1) throw InternalError(fmt::format("reuse: {} documents at once", documents.size()));
   const size_t common = common_tokens(batch->prompts);
-  batch->segments = segments_of(layout_, static_cast<int>(common), kBlock);
+  const auto document = std::span<const int32_t>(batch->prompts.front().tokens).first(common);
+  const std::vector<int> cuts = places_of_answers(document, documents.front(), tokenizer_);
+  batch->segments = segments_of(layout_, static_cast<int>(common), kBlock, cuts);
   if (batch->segments.empty())
     throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock), "raise --tokens");
   for (Segment& segment : batch->segments) segment.extra_key = kExtraKey;
-  batch->known = known_text(std::span(batch->prompts.front().tokens).first(common), batch->segments);
+  batch->known = known_text(document, batch->segments);
   return batch;
 }
 

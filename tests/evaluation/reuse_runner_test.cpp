@@ -43,6 +43,24 @@ TEST(ReuseLayout, SegmentsAreWholeBlocksWithNewTextBetween) {
   EXPECT_TRUE(segments_of({}, 100, 128).empty());
 }
 
+TEST(ReuseLayout, SegmentsBeginWhereSomebodyMayAsk) {
+  const std::vector<int> cuts = {30, 700, 1100, 1500, 1510, 3900};
+  const std::vector<Segment> segments = segments_of({.segment = 512, .share = 0.9, .least = 4}, 4000, 64, cuts);
+  int at_cuts = 0;
+  int before = 0;
+  int copied = 0;
+  for (const Segment& each : segments) {
+    EXPECT_GE(each.first, before + 16);
+    EXPECT_EQ((each.end - each.first) % 64, 0);
+    before = each.end;
+    copied += each.end - each.first;
+    at_cuts += static_cast<int>(std::count(cuts.begin(), cuts.end(), each.first));
+  }
+  EXPECT_LE(before + 16, 4000);
+  EXPECT_GE(at_cuts, 4);
+  EXPECT_GE(copied, 3000);
+}
+
 TEST(ReuseLayout, WhatIsKnownHasTheSegmentsInTheOppositeOrder) {
   std::vector<int32_t> document(1000);
   for (size_t i = 0; i < document.size(); ++i) document[i] = static_cast<int32_t>(i);
