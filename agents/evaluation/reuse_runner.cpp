@@ -82,9 +82,10 @@ bool is_sparse(const Plan& plan, const ModelConfig& config) {
   return false;
 }
 
-EngineOptions options_for(const ReuseBatch& batch, const Plan* plan, bool reuses) {
+EngineOptions options_for(const ReuseBatch& batch, int page, DataType kv, bool reuses) {
   EngineOptions options;
-  if (plan != nullptr) options.page = plan->layout.page;
+  options.page = page;
+  options.kv = kv;
   options.max_batch = 1;
   options.max_pass_tokens = kPassTokens;
   size_t longest = 0;
@@ -94,6 +95,12 @@ EngineOptions options_for(const ReuseBatch& batch, const Plan* plan, bool reuses
   const size_t tokens = reuses ? batch.known.tokens.size() + 2 * longest : longest;
   options.pages = static_cast<int>(tokens / static_cast<size_t>(options.page)) + 8;
   return options;
+}
+
+Request with_segments(Request request, const ReuseBatch& batch, const std::shared_ptr<const RecomputeRule>& rule) {
+  request.segments = batch.segments;
+  request.recompute = rule;
+  return request;
 }
 
 /// Seconds to the first token that a request gets.
@@ -119,14 +126,12 @@ FirstToken time_first_token(Engine& engine, Request request) {
 
 }  // namespace
 
-/// An engine that knows the segments of a document, and the rule by which they are computed again.
+/// An engine that knows the segments of a document.
 class ReuseRunner::Reusing {
  public:
-  Reusing(Device& device, const Model& model, const ReuseBatch& batch, const Plan& plan)
-      : batch_(batch),
-        plan_(is_sparse(plan, model.config()) ? &plan : nullptr),
-        engine_(device, model, plan_, options(batch, plan)),
-        rule_(make_recompute_rule(plan.graph.recompute)) {
+  /// `plan`: of a flow whose decode steps are not dense; else null. `page` and `kv`: of the flow.
+  Reusing(Device& device, const Model& model, const ReuseBatch& batch, const Plan* plan, int page, DataType kv)
+      : batch_(&batch), plan_(plan), page_(page), kv_(kv), engine_(device, model, plan, options_for(batch, page, kv, true)) {
     Request known;
     known.prompt = batch.known.tokens;
     known.segments = batch.known.segments;
@@ -136,26 +141,18 @@ class ReuseRunner::Reusing {
     engine_.run_all();
   }
 
-  Engine& engine() { return engine_; }
-  Request request(const PrefilledPrompt& prompt) const {
-    Request made = request_for(prompt);
-    made.segments = batch_.segments;
-    made.recompute = rule_;
-    return made;
+  /// Whether another flow finds here what it would make for itself: its decode steps are dense, too.
+  bool serves(const ReuseBatch& batch, const Plan* plan, int page, DataType kv) const {
+    return batch_ == &batch && plan_ == nullptr && plan == nullptr && page_ == page && kv_ == kv;
   }
+  Engine& engine() { return engine_; }
 
  private:
-  /// A flow whose decode steps are dense keeps its pages' size and type, which its rule is for.
-  static EngineOptions options(const ReuseBatch& batch, const Plan& plan) {
-    EngineOptions options = options_for(batch, &plan, true);
-    options.kv = plan.layout.kv;
-    return options;
-  }
-
-  const ReuseBatch& batch_;
-  const Plan* plan_;  // null: dense attention decodes
+  const ReuseBatch* batch_;
+  const Plan* plan_;
+  int page_;
+  DataType kv_;
   Engine engine_;
-  std::shared_ptr<const RecomputeRule> rule_;
 };
 
 ReuseRunner::ReuseRunner(Device& device, const Model& model, const Tokenizer& tokenizer, const ReuseLayout& layout)
@@ -186,7 +183,24 @@ std::optional<TraceResult> ReuseRunner::judge_on_traces(const FlowScript& /*scri
 
 int ReuseRunner::batch_size(int /*tokens*/) const { return 1; }
 
+Engine& ReuseRunner::engine_for(const PrefilledBatch& prefilled, const Plan& plan) {
+  const ReuseBatch& batch = reuse_batch(prefilled);
+  const Plan* const own = is_sparse(plan, model_.config()) ? &plan : nullptr;
+  const int page = plan.layout.page;
+  const DataType kv = plan.layout.kv;
+  if (reusing_ == nullptr || !reusing_->serves(batch, own, page, kv)) {
+    reusing_.reset();  // before more is made
+    reusing_ = std::make_unique<Reusing>(device_, model_, batch, own, page, kv);
+  }
+  return reusing_->engine();
+}
+
+void ReuseRunner::forget_exact(const RecomputeRule& rule) {
+  if (rule.rule().kind == Recompute::Kind::kAll) reusing_.reset();
+}
+
 std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocument>& documents) {
+  reusing_.reset();  // whose batch may be gone
   auto batch = std::make_unique<ReuseBatch>();
   for (const JobDocument& document : documents) {
     for (const Job& job : document) batch->prompts.push_back(prompt_of(job, tokenizer_));
@@ -212,12 +226,14 @@ std::vector<Generation> ReuseRunner::decode(const PrefilledBatch& prefilled, con
     generations.push_back(std::move(answer_all(engine, {batch.prompts[place]}, std::move(requests), tokenizer_).front()));
   };
   if (plan == nullptr) {
-    Engine engine(device_, model_, nullptr, options_for(batch, nullptr, false));
+    Engine engine(device_, model_, nullptr, options_for(batch, EngineOptions().page, EngineOptions().kv, false));
     for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, request_for(batch.prompts[i]));
     return generations;
   }
-  Reusing reusing(device_, model_, batch, *plan);
-  for (size_t i = 0; i < batch.prompts.size(); ++i) answer(reusing.engine(), i, reusing.request(batch.prompts[i]));
+  Engine& engine = engine_for(batch, *plan);
+  const auto rule = make_recompute_rule(plan->graph.recompute);
+  for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, with_segments(request_for(batch.prompts[i]), batch, rule));
+  forget_exact(*rule);
   return generations;
 }
 
@@ -227,10 +243,11 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
   Rng rng(Seed::secret(), "reuse");  // neither what is timed nor who goes first may be foreseeable
   TaskSpeed speed;
   speed.batch = 1;
-  EngineOptions of_dense = options_for(batch, nullptr, false);
+  EngineOptions of_dense = options_for(batch, EngineOptions().page, EngineOptions().kv, false);
   of_dense.prefix_cache = false;
   Engine dense(device_, model_, nullptr, of_dense);
-  Reusing reusing(device_, model_, batch, plan);
+  Engine& reusing = engine_for(batch, plan);
+  const auto rule = make_recompute_rule(plan.graph.recompute);
   const int pairs = std::max(options.least, std::min(options.pairs, static_cast<int>(batch.prompts.size())));
   double computed = 0;
   for (int pair = 0; pair < pairs; ++pair) {
@@ -241,12 +258,13 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
     const auto by_dense = [&] { speed.seconds.slow.push_back(time_first_token(dense, request_for(prompt)).seconds); };
     const bool dense_first = rng.below(2) == 0;
     if (dense_first) by_dense();
-    const FirstToken first = time_first_token(reusing.engine(), reusing.request(prompt));
+    const FirstToken first = time_first_token(reusing, with_segments(request_for(prompt), batch, rule));
     speed.seconds.fast.push_back(first.seconds);
     if (!dense_first) by_dense();
     const int copied = first.result.copied_tokens - first.result.recomputed_tokens;
     computed += 1 - static_cast<double>(copied) / static_cast<double>(prompt.tokens.size());
   }
+  forget_exact(*rule);
   speed.generated = pairs;
   speed.pages_read = computed / pairs;
   speed.limit = 1 / speed.pages_read;

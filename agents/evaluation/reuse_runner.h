@@ -12,6 +12,7 @@
 #include "host/text/tokenizer.h"
 #include "host/transformer/model.h"
 #include "kernels/device.h"
+#include "kernels/device/recompute_rule.h"
 
 namespace sluice {
 
@@ -40,10 +41,17 @@ class ReuseRunner final : public Runner {
  private:
   class Reusing;
 
+  /// One that knows the segments of the batch. Flows whose decode steps are dense share it: of a prompt that is partly copied it
+  /// keeps nothing that others would find, but for what stands before the first copy.
+  Engine& engine_for(const PrefilledBatch& batch, const Plan& plan);
+  /// Prompts of which everything was computed are known to it as beginnings, which others must not find.
+  void forget_exact(const RecomputeRule& rule);
+
   Device& device_;
   const Model& model_;
   const Tokenizer& tokenizer_;
   const ReuseLayout layout_;
+  std::unique_ptr<Reusing> reusing_;
 };
 
 }  // namespace sluice
