@@ -173,7 +173,7 @@ Candidate ReuseRunner::prepare(const FlowScript& script) {
 }
 
 std::optional<std::string> ReuseRunner::check_numerically(const Candidate& candidate) {
-  if (const auto fault = check_against_reference(device_, candidate.traced, candidate.plan)) return fault;
+  if (auto fault = check_against_reference(device_, candidate.traced, candidate.plan)) return fault;
   return check_rule_against_reference(*candidate.traced.recompute);
 }
 

@@ -34,16 +34,17 @@ class ReuseRunner final : public Runner {
   /// One: a document is known as long as its questions are asked.
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
-  std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override;
+  std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
   /// `pages_read` is the share of the prompt's rows that are computed in the upper layers.
-  TaskSpeed measure(const PrefilledBatch& batch, const Plan& plan, const Answers& answers, const SpeedOptions& options) override;
+  TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
+                    const SpeedOptions& options) override;
 
  private:
   class Reusing;
 
   /// One that knows the segments of the batch. Flows whose decode steps are dense share it: of a prompt that is partly copied it
   /// keeps nothing that others would find, but for what stands before the first copy.
-  Engine& engine_for(const PrefilledBatch& batch, const Plan& plan);
+  Engine& engine_for(const PrefilledBatch& prefilled, const Plan& plan);
   /// Prompts of which everything was computed are known to it as beginnings, which others must not find.
   void forget_exact(const RecomputeRule& rule);
 
