@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 
@@ -120,11 +121,14 @@ void check_graph(const FlowGraph& graph, const TraceOptions& options) {
     throw FlowError(graph.where, "the graph is for other heads than it was traced for");
   }
   if (const auto& rule = graph.recompute; rule != nullptr && rule->kind == Recompute::Kind::kSelected) {
-    const int heads = options.heads > 0 ? options.heads : options.group;
+    const int heads = std::min(options.heads > 0 ? options.heads : options.group, GraphLimits::kGroup);
     if (rule->graph.geometry.group != heads || rule->graph.geometry.page != graph.geometry.page)
       throw FlowError(rule->where, "the rule of what is computed again is for another model or other pages");
   }
-  if (options.layers > 0) verify_layers(graph, options.layers);
+  if (options.layers > 0) {
+    verify_layers(graph, options.layers);
+    verify_recompute_layer(graph, options.layers);
+  }
 }
 
 }  // namespace

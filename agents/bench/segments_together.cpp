@@ -14,17 +14,21 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kAnswer = 16;  // tokens of each answer
 constexpr int kChunk = 512;
+// Of those who decode while a text is frozen.
+constexpr int kPrompt = 64;
+constexpr int kSteps = 400;
 
 double seconds_since(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
 
 EngineOptions options_for(const SegmentLayout& layout, const BenchOptions& options) {
   EngineOptions made;
   made.page = kSegmentPage;
-  made.max_batch = options.together;
+  made.max_batch = options.together + 1;  // and a text that is frozen
   made.max_pass_tokens = kChunk;
   // Half of the requests have room at a time, beside the documents.
   const int64_t tokens = int64_t{layout.tokens + kAnswer + kSegmentPage} * ((options.together + 1) / 2) +
-                         int64_t{layout.segment + 128} * options.documents;
+                         int64_t{layout.segment + 128} * std::max(options.documents, layout.segments) +
+                         int64_t{8} * (kPrompt + kSteps + kSegmentPage) + layout.tokens;
   made.pages = static_cast<int>(tokens / kSegmentPage) + 8;
   return made;
 }
@@ -61,11 +65,8 @@ TogetherOutcome answer(Engine& engine, std::vector<Request> requests) {
 }
 
 /// The longest time between two steps of those who decode. `frozen`: a text that is frozen meanwhile.
-double longest_wait(Engine& engine, SegmentTexts& texts, const std::optional<Request>& frozen) {
-  constexpr int kDecoding = 8;
-  constexpr int kPrompt = 64;
-  constexpr int kSteps = 400;
-  for (int i = 0; i < kDecoding; ++i) {
+double longest_wait(Engine& engine, SegmentTexts& texts, int decoding, const std::optional<Request>& frozen) {
+  for (int i = 0; i < decoding; ++i) {
     Request request;
     request.prompt = texts.drawn(kPrompt);
     request.max_tokens = kSteps;
@@ -76,8 +77,8 @@ double longest_wait(Engine& engine, SegmentTexts& texts, const std::optional<Req
   std::optional<Clock::time_point> last;
   int tokens = 0;
   engine.on_token([&](uint64_t, const GeneratedToken&) {
-    if (tokens++ % kDecoding != 0) return;
-    if (last && tokens > 2 * kDecoding) longest = std::max(longest, seconds_since(*last));
+    if (tokens++ % decoding != 0) return;
+    if (last && tokens > 2 * decoding) longest = std::max(longest, seconds_since(*last));
     last = Clock::now();
   });
   for (int step = 0; engine.step(); ++step) {
@@ -117,7 +118,7 @@ void add_requests_together(Device& device, const Model& model, const SegmentLayo
   BenchRow& row = rows.emplace_back();
   row.name = name;
   row.shape = fmt::format("{} requests of {} tokens, {} of {} documents of {}", options.together, layout.tokens, layout.segments,
-                          options.documents, layout.segment);
+                          std::max(options.documents, layout.segments), layout.segment);
   row.time_us = by_rule.seconds * 1e6;
   const auto all = static_cast<size_t>(options.together);
   row.correct = by_rule.answers == all && by_none.answers == all && by_rule.copied > 0;
@@ -136,12 +137,13 @@ void add_requests_together(Device& device, const Model& model, const SegmentLayo
   frozen.segments = {{0, static_cast<int>(frozen.prompt.size()), "frozen"}};
   frozen.max_tokens = 1;
   frozen.freeze = true;
-  const double alone = longest_wait(reusing, texts, std::nullopt);
+  const int decoding = std::min(8, options.together);
+  const double alone = longest_wait(reusing, texts, decoding, std::nullopt);
   const size_t tokens = frozen.prompt.size();
-  const double beside = longest_wait(reusing, texts, std::move(frozen));
+  const double beside = longest_wait(reusing, texts, decoding, std::move(frozen));
   BenchRow& waiting = rows.emplace_back();
   waiting.name = "beside a frozen text";
-  waiting.shape = fmt::format("8 requests that decode, a text of {} tokens", tokens);
+  waiting.shape = fmt::format("{} requests that decode, a text of {} tokens", decoding, tokens);
   waiting.time_us = beside * 1e6;
   waiting.correct = beside > 0 && alone > 0;
   waiting.note = fmt::format("the longest time between two tokens of those who decode; {:.1f} ms without the text", alone * 1e3);

@@ -41,8 +41,17 @@ CLI::Validator positive_share() {
 }
 
 std::vector<std::string> split_list(const std::string& option, const std::string& text) {
-  std::vector<std::string> items = CLI::detail::split(text, ',');
-  if (!text.empty() && text.back() == ',') items.emplace_back();  // which streams do not see
+  std::vector<std::string> items(1);
+  int open = 0;  // brackets: what a flow's parameters are set to
+  for (const char c : text) {
+    open += c == '[' ? 1 : c == ']' && open > 0 ? -1 : 0;
+    if (c == ',' && open == 0) {
+      items.emplace_back();
+    } else {
+      items.back() += c;
+    }
+  }
+  if (text.empty()) items.clear();
   for (const std::string& item : items) {
     if (item.empty()) throw CLI::ValidationError(option, fmt::format("\"{}\" has an empty item", text));
   }

@@ -44,7 +44,8 @@ CLI::Option* add_model(CLI::App& command, std::string& model);
 /// What help shows as the value of a list.
 constexpr const char* kListText = "A,B,...";
 
-/// Items of "a,b,c". Throws CLI::ValidationError naming `option` if there is none, or an empty one.
+/// Items of "a,b[x=1,y=2],c": commas in brackets are an item's own. Throws CLI::ValidationError naming `option` if there is none,
+/// or an empty one.
 std::vector<std::string> split_list(const std::string& option, const std::string& text);
 
 /// An option that takes a list, "a,b,c", and may be repeated.

@@ -132,18 +132,22 @@ void add_segments_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--reused", options.reused, "Share of the prompt that is segments")
       ->check(finite_number(0.01, 0.999))
       ->capture_default_str();
-  command.add_option("--boundary", options.boundary, "Layer that rules look at: all rows are computed below it")
-      ->check(decimal_number(0, 1024))
-      ->capture_default_str();
+  CLI::Option* const boundary =
+      command.add_option("--boundary", options.boundary, "Layer that rules look at: all rows are computed below it")
+          ->check(decimal_number(0, 1024))
+          ->capture_default_str();
   command.add_option("--together", options.together, "So many requests at once, in place of one after the other")
       ->check(decimal_number(1, 1024));
   command.add_option("--documents", options.documents, "Segments that requests at once have in common, each some of them")
       ->check(decimal_number(1, 1024))
       ->capture_default_str();
-  add_list(command, "--rules", options.rules, "Flows with flow.recompute, or shipped ones: sparsex[share=0.3],mine.lua");
-  command.add_option("--share", options.share, "Share of the copied tokens that rules choose")
-      ->check(finite_number(0, 1))
-      ->capture_default_str();
+  CLI::Option* const share = command.add_option("--share", options.share, "Share of the copied tokens that rules choose")
+                                 ->check(finite_number(0, 1))
+                                 ->capture_default_str();
+  add_list(command, "--rules", options.rules,
+           "Flows with flow.recompute, or shipped ones: sparsex[share=0.3],mine.lua (they say boundary and share themselves)")
+      ->excludes(boundary)
+      ->excludes(share);
 }
 
 }  // namespace

@@ -64,13 +64,14 @@ void check(const CheckOptions& options) {
                   {"fields", fields},
                   {"states", states},
                   {"steps", steps},
+                  {"recompute", graph.recompute != nullptr},
                   {"page_bytes", plan.layout.bytes}});
       return;
     }
-    fmt::print("{}: ok, flow \"{}\",{} pages of {} tokens, {} operators in {} steps, {} fields, {} states\n",
+    fmt::print("{}: ok, flow \"{}\",{} pages of {} tokens, {} operators in {} steps, {} fields, {} states{}\n",
                printable(options.flow), printable(graph.name),
                plan.variants.empty() ? "" : fmt::format(" {} programs,", plan.variants.size() + 1), graph.geometry.page,
-               operators, steps, fields, states);
+               operators, steps, fields, states, graph.recompute == nullptr ? "" : ", a rule for copied text");
   } catch (const FlowError& error) {
     if (!options.json) throw;
     print_json(false,
@@ -86,7 +87,9 @@ void check(const CheckOptions& options) {
 }  // namespace
 
 void add_check(CLI::App& app) {
+  constexpr int kHeadsOfMini = 8;
   auto options = std::make_shared<CheckOptions>();
+  options->trace.heads = kHeadsOfMini;
   CLI::App* command = app.add_subcommand("check", "Trace and verify a flow: exit code 0, or 1 with what is wrong and where");
   command->footer("Example: sluice check scripting/flows/quest.lua --json");
   command->add_option("flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow")->required();
@@ -97,6 +100,9 @@ void add_check(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--group", options->trace.group, "Query heads that share a KV head")
       ->check(decimal_number(1, GraphLimits::kGroup))
+      ->capture_default_str();
+  command->add_option("--heads", options->trace.heads, "Query heads of the model, which flow.recompute sees")
+      ->check(decimal_number(1, 1024))
       ->capture_default_str();
   command->callback([options] { check(*options); });
 }

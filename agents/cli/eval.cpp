@@ -285,7 +285,9 @@ void add_eval(CLI::App& app) {
       "NAME=A,B,...: judge the flows with each of these values of a parameter; again for another: all combinations");
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--suite", options->suite, "verify, quick, full, real (for models of natural language), or a JSON file")
+  command
+      ->add_option("--suite", options->suite,
+                   "verify, quick, full, real (for models of natural language), reuse (flow.recompute), or a JSON file")
       ->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");

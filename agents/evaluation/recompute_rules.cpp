@@ -9,70 +9,83 @@
 #include "agents/evaluation/trace_options.h"
 #include "host/serving/engine.h"
 #include "scripting/base/error.h"
+#include "scripting/base/input_text.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kKept = 64;  // rules: shares may be any numbers
 
-std::shared_ptr<const Recompute> trace_rule(const std::string& file, const ModelConfig& config, const ParameterValues& values) {
-  TraceOptions options = trace_options(config);
-  options.parameters = values;
-  return trace_file(file, options).recompute;
-}
-
 }  // namespace
 
-std::vector<std::string> recompute_rule_names() { return shipped_flows("recompute"); }
+const std::vector<std::string>& recompute_rule_names() {
+  static const std::vector<std::string> names = shipped_flows("recompute");
+  return names;
+}
+
+RecomputeRules::RecomputeRules(ModelConfig config) : config_(std::move(config)) {
+  for (const std::string& name : recompute_rule_names())
+    sources_[name] = read_input(shipped_flows_directory() + "/recompute/" + name + ".lua", kLargestSource);
+}
 
 std::shared_ptr<const RecomputeRule> RecomputeRules::find(const RecomputeChoice& choice, const Plan* flow) {
   const std::shared_ptr<const Recompute> own = flow == nullptr ? nullptr : flow->graph.recompute;
-  if (own == nullptr || !choice.rule.empty())
-    return find(choice, flow == nullptr ? EngineOptions().page : flow->graph.geometry.page);
-  if (choice.boundary || choice.share)
-    throw InputError("the flow's own rule has neither a boundary nor a share", "name a rule that has");
-  const std::lock_guard lock(mutex_);
-  const std::string key = fmt::format("of a flow, {}", static_cast<const void*>(own.get()));
-  if (auto rule = kept(key); rule != nullptr && &rule->rule() == own.get()) return rule;
-  std::shared_ptr<const RecomputeRule> rule = make_recompute_rule(own);
-  keep(key, rule);
-  return rule;
+  const int page = flow == nullptr ? EngineOptions().page : flow->graph.geometry.page;
+  if (!choice.rule.empty()) return find_shipped(choice, page);
+  if (own != nullptr) {
+    const std::string key = fmt::format("of a flow, {}", static_cast<const void*>(own.get()));  // which the rule keeps alive
+    if (auto rule = kept(key)) return rule;
+    return keep(key, make_recompute_rule(own));
+  }
+  try {
+    return find_shipped({"sparsex", {}, {}}, page);
+  } catch (const InputError&) {
+    return nullptr;
+  }
 }
 
-std::shared_ptr<const RecomputeRule> RecomputeRules::find(const RecomputeChoice& choice, int page) {
-  const std::string name = choice.rule.empty() ? "sparsex" : choice.rule;
-  const std::vector<std::string> names = recompute_rule_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    throw InputError(fmt::format("no rule is called {:.64}", name), fmt::format("there are {}", fmt::join(names, ", ")));
+std::shared_ptr<const RecomputeRule> RecomputeRules::find_shipped(const RecomputeChoice& choice, int page) {
+  if (!sources_.contains(choice.rule)) {
+    throw InputError(fmt::format("no rule is called {:.64}", choice.rule),
+                     fmt::format("there are {}", fmt::join(recompute_rule_names(), ", ")));
+  }
   ParameterValues values;
   if (choice.boundary) values["boundary"] = fmt::format("{}", *choice.boundary);
   if (choice.share) values["share"] = fmt::format("{}", *choice.share);
-  std::string key = fmt::format("{} {}", name, page);
+  std::string key = fmt::format("{} {}", choice.rule, page);
   for (const auto& [parameter, value] : values) key += fmt::format(" {}={}", parameter, value);
-  const std::lock_guard lock(mutex_);
   if (auto rule = kept(key)) return rule;
-  const std::string file = shipped_flows_directory() + "/recompute/" + name + ".lua";
-  std::shared_ptr<const Recompute> traced = trace_rule(file, config_, values);
+  std::shared_ptr<const Recompute> traced = trace_rule(choice.rule, values);
   if (traced->kind == Recompute::Kind::kSelected && traced->graph.geometry.page != page) {
     values["page"] = fmt::format("{}", page);
-    traced = trace_rule(file, config_, values);
+    traced = trace_rule(choice.rule, values);
   }
-  std::shared_ptr<const RecomputeRule> rule = make_recompute_rule(std::move(traced));
-  keep(key, rule);
-  return rule;
+  return keep(key, make_recompute_rule(std::move(traced)));
+}
+
+std::shared_ptr<const Recompute> RecomputeRules::trace_rule(const std::string& name, const ParameterValues& values) const {
+  constexpr double kSeconds = 60;  // it is ours, and a machine may have much to do
+  TraceOptions options = trace_options(config_);
+  options.seconds = kSeconds;
+  options.parameters = values;
+  return trace(sources_.at(name), name, options).recompute;
 }
 
 std::shared_ptr<const RecomputeRule> RecomputeRules::kept(const std::string& key) {
+  const std::lock_guard lock(mutex_);
   const auto found = std::find_if(rules_.begin(), rules_.end(), [&](const auto& each) { return each.first == key; });
   if (found == rules_.end()) return nullptr;
   rules_.splice(rules_.begin(), rules_, found);
   return rules_.front().second;
 }
 
-void RecomputeRules::keep(const std::string& key, std::shared_ptr<const RecomputeRule> rule) {
-  std::erase_if(rules_, [&](const auto& each) { return each.first == key; });
+std::shared_ptr<const RecomputeRule> RecomputeRules::keep(const std::string& key, std::shared_ptr<const RecomputeRule> rule) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(rules_.begin(), rules_.end(), [&](const auto& each) { return each.first == key; });
+  if (found != rules_.end()) return found->second;
   rules_.emplace_front(key, std::move(rule));
   if (rules_.size() > kKept) rules_.pop_back();
+  return rules_.front().second;
 }
 
 }  // namespace sluice

@@ -175,7 +175,7 @@ struct Report {
   std::string dialect;  // "mini" or "english"; "" where nothing was asked
   /// Speed is that of the time to the first token of prompts that are copied, not of decoding (suite reuse).
   bool times_first_token = false;
-  std::string seed;     // 64 hexadecimal digits
+  std::string seed;  // 64 hexadecimal digits
   double seconds = 0;
   std::vector<std::string> notes;   // what a reader should know of the run
   std::vector<std::string> errors;  // parts of the suite that could not be run

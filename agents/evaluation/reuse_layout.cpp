@@ -7,6 +7,8 @@ namespace sluice {
 
 std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts) {
   constexpr int kLeastGap = 16;  // new tokens between two segments
+  // Before the first: no page of them is full, which later questions would find as the beginning of their prompt.
+  constexpr int kBefore = 7;
   const int of_least = static_cast<int>(layout.share * tokens / std::max(1, layout.least));
   const int segment = std::min(layout.segment, of_least) / block * block;
   if (segment < block) return {};
@@ -14,12 +16,12 @@ std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int bloc
   const int left = tokens - count * segment;
   std::vector<int> firsts;
   for (int i = 0; i < count; ++i) {
-    const auto usual = static_cast<int>(int64_t{left} * (i + 1) / (count + 1)) + i * segment;
-    const int least = firsts.empty() ? kLeastGap : firsts.back() + block + kLeastGap;
+    const int usual = kBefore + static_cast<int>(int64_t{left - kBefore} * i / count) + i * segment;
+    const int least = firsts.empty() ? kBefore : firsts.back() + block + kLeastGap;
     int first = std::max(usual, least);
     int nearest = segment / 2;
     for (const int cut : cuts) {
-      if (cut < least || std::abs(cut - usual) >= nearest) continue;
+      if (firsts.empty() || cut < least || std::abs(cut - usual) >= nearest) continue;
       nearest = std::abs(cut - usual);
       first = cut;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -97,6 +98,16 @@ EngineOptions options_for(const ReuseBatch& batch, int page, DataType kv, bool r
   return options;
 }
 
+/// No rule is faster than by what the rows that it leaves out multiply with weights and tokens, if those that it computes see
+/// none.
+double limit_of(const ModelConfig& config, int tokens, double computed) {
+  const double heads = static_cast<double>(config.query_heads) * config.head_dim;
+  const double hidden = config.hidden;
+  const double row = hidden * (2 * heads + 2.0 * config.kv_heads * config.head_dim) + 3 * hidden * config.intermediate;
+  const double attention = 2 * heads * tokens / 2;  // of a row in the middle
+  return (row + attention) / (computed * row);
+}
+
 Request with_segments(Request request, const ReuseBatch& batch, const std::shared_ptr<const RecomputeRule>& rule) {
   request.segments = batch.segments;
   request.recompute = rule;
@@ -131,7 +142,11 @@ class ReuseRunner::Reusing {
  public:
   /// `plan`: of a flow whose decode steps are not dense; else null. `page` and `kv`: of the flow.
   Reusing(Device& device, const Model& model, const ReuseBatch& batch, const Plan* plan, int page, DataType kv)
-      : batch_(&batch), plan_(plan), page_(page), kv_(kv), engine_(device, model, plan, options_for(batch, page, kv, true)) {
+      : batch_(&batch),
+        is_dense_(plan == nullptr),
+        page_(page),
+        kv_(kv),
+        engine_(device, model, plan, options_for(batch, page, kv, true)) {
     Request known;
     known.prompt = batch.known.tokens;
     known.segments = batch.known.segments;
@@ -143,13 +158,13 @@ class ReuseRunner::Reusing {
 
   /// Whether another flow finds here what it would make for itself: its decode steps are dense, too.
   bool serves(const ReuseBatch& batch, const Plan* plan, int page, DataType kv) const {
-    return batch_ == &batch && plan_ == nullptr && plan == nullptr && page_ == page && kv_ == kv;
+    return batch_ == &batch && is_dense_ && plan == nullptr && page_ == page && kv_ == kv;
   }
   Engine& engine() { return engine_; }
 
  private:
   const ReuseBatch* batch_;
-  const Plan* plan_;
+  bool is_dense_;
   int page_;
   DataType kv_;
   Engine engine_;
@@ -169,6 +184,10 @@ Candidate ReuseRunner::prepare(const FlowScript& script) {
     throw InputError("the flow does not say what is computed again of copied text, which this suite is about",
                      "write function flow.recompute(r), or choose another suite");
   }
+  if (candidate.plan.has_own_cache() || candidate.plan.prompt_rows_wanted() > 0) {
+    throw InputError("prompts of the flow are computed, whatever is known of their text: nothing is copied",
+                     "leave out patterns, evictions, variants, and masses of prompts");
+  }
   return candidate;
 }
 
@@ -183,20 +202,19 @@ std::optional<TraceResult> ReuseRunner::judge_on_traces(const FlowScript& /*scri
 
 int ReuseRunner::batch_size(int /*tokens*/) const { return 1; }
 
-Engine& ReuseRunner::engine_for(const PrefilledBatch& prefilled, const Plan& plan) {
+void ReuseRunner::with_engine(const PrefilledBatch& prefilled, const Plan& plan, const std::function<void(Engine&)>& work) {
   const ReuseBatch& batch = reuse_batch(prefilled);
   const Plan* const own = is_sparse(plan, model_.config()) ? &plan : nullptr;
   const int page = plan.layout.page;
   const DataType kv = plan.layout.kv;
-  if (reusing_ == nullptr || !reusing_->serves(batch, own, page, kv)) {
-    reusing_.reset();  // before more is made
-    reusing_ = std::make_unique<Reusing>(device_, model_, batch, own, page, kv);
+  std::unique_ptr<Reusing> reusing = std::move(reusing_);  // gone if the work comes to no end
+  if (reusing == nullptr || !reusing->serves(batch, own, page, kv)) {
+    reusing.reset();  // before more is made
+    reusing = std::make_unique<Reusing>(device_, model_, batch, own, page, kv);
   }
-  return reusing_->engine();
-}
-
-void ReuseRunner::forget_exact(const RecomputeRule& rule) {
-  if (rule.rule().kind == Recompute::Kind::kAll) reusing_.reset();
+  work(reusing->engine());
+  // Prompts of which everything was computed are known as beginnings, which others must not find.
+  if (plan.graph.recompute->kind != Recompute::Kind::kAll) reusing_ = std::move(reusing);
 }
 
 std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocument>& documents) {
@@ -211,7 +229,8 @@ std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocume
   const std::vector<int> cuts = places_of_answers(document, documents.front(), tokenizer_);
   batch->segments = segments_of(layout_, static_cast<int>(common), kBlock, cuts);
   if (batch->segments.empty())
-    throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock), "raise --tokens");
+    throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock),
+                     "raise --tokens to 600 or more");
   for (Segment& segment : batch->segments) segment.extra_key = kExtraKey;
   batch->known = known_text(document, batch->segments);
   return batch;
@@ -230,10 +249,11 @@ std::vector<Generation> ReuseRunner::decode(const PrefilledBatch& prefilled, con
     for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, request_for(batch.prompts[i]));
     return generations;
   }
-  Engine& engine = engine_for(batch, *plan);
   const auto rule = make_recompute_rule(plan->graph.recompute);
-  for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, with_segments(request_for(batch.prompts[i]), batch, rule));
-  forget_exact(*rule);
+  with_engine(batch, *plan, [&](Engine& engine) {
+    for (size_t i = 0; i < batch.prompts.size(); ++i)
+      answer(engine, i, with_segments(request_for(batch.prompts[i]), batch, rule));
+  });
   return generations;
 }
 
@@ -246,28 +266,40 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
   EngineOptions of_dense = options_for(batch, EngineOptions().page, EngineOptions().kv, false);
   of_dense.prefix_cache = false;
   Engine dense(device_, model_, nullptr, of_dense);
-  Engine& reusing = engine_for(batch, plan);
   const auto rule = make_recompute_rule(plan.graph.recompute);
   const int pairs = std::max(options.least, std::min(options.pairs, static_cast<int>(batch.prompts.size())));
   double computed = 0;
-  for (int pair = 0; pair < pairs; ++pair) {
+  // Every prompt begins with another token, which is not that of the document: nobody knows its beginning.
+  std::set<int32_t> begun = {batch.prompts.front().tokens.front()};
+  const auto drawn = [&] {
     PrefilledPrompt prompt = batch.prompts[rng.below(batch.prompts.size())];
-    // Another first token: nobody knows the prompt as the beginning of one before.
-    prompt.tokens.front() = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model_.config().vocabulary)));
-    speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
-    const auto by_dense = [&] { speed.seconds.slow.push_back(time_first_token(dense, request_for(prompt)).seconds); };
-    const bool dense_first = rng.below(2) == 0;
-    if (dense_first) by_dense();
-    const FirstToken first = time_first_token(reusing, with_segments(request_for(prompt), batch, rule));
-    speed.seconds.fast.push_back(first.seconds);
-    if (!dense_first) by_dense();
-    const int copied = first.result.copied_tokens - first.result.recomputed_tokens;
-    computed += 1 - static_cast<double>(copied) / static_cast<double>(prompt.tokens.size());
-  }
-  forget_exact(*rule);
+    do {
+      prompt.tokens.front() = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model_.config().vocabulary)));
+    } while (!begun.insert(prompt.tokens.front()).second);
+    return prompt;
+  };
+  with_engine(batch, plan, [&](Engine& reusing) {
+    {  // nobody's first prompt is timed
+      const PrefilledPrompt prompt = drawn();
+      time_first_token(dense, request_for(prompt));
+      time_first_token(reusing, with_segments(request_for(prompt), batch, rule));
+    }
+    for (int pair = 0; pair < pairs; ++pair) {
+      const PrefilledPrompt prompt = drawn();
+      speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
+      const auto by_dense = [&] { speed.seconds.slow.push_back(time_first_token(dense, request_for(prompt)).seconds); };
+      const bool dense_first = rng.below(2) == 0;
+      if (dense_first) by_dense();
+      const FirstToken first = time_first_token(reusing, with_segments(request_for(prompt), batch, rule));
+      speed.seconds.fast.push_back(first.seconds);
+      if (!dense_first) by_dense();
+      const int copied = first.result.copied_tokens - first.result.recomputed_tokens;
+      computed += 1 - static_cast<double>(copied) / static_cast<double>(prompt.tokens.size());
+    }
+  });
   speed.generated = pairs;
   speed.pages_read = computed / pairs;
-  speed.limit = 1 / speed.pages_read;
+  speed.limit = limit_of(model_.config(), speed.tokens, speed.pages_read);
   return speed;
 }
 

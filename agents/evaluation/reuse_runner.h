@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,10 +10,10 @@
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/reuse_layout.h"
 #include "agents/evaluation/runner.h"
+#include "host/serving/engine.h"
 #include "host/text/tokenizer.h"
 #include "host/transformer/model.h"
 #include "kernels/device.h"
-#include "kernels/device/recompute_rule.h"
 
 namespace sluice {
 
@@ -35,18 +36,17 @@ class ReuseRunner final : public Runner {
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
-  /// `pages_read` is the share of the prompt's rows that are computed in the upper layers.
+  /// Times the first token of prompts like those of the batch, but for their own first token, one at a time. `pages_read` is the
+  /// share of the prompt's rows that are computed in the upper layers.
   TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
                     const SpeedOptions& options) override;
 
  private:
   class Reusing;
 
-  /// One that knows the segments of the batch. Flows whose decode steps are dense share it: of a prompt that is partly copied it
-  /// keeps nothing that others would find, but for what stands before the first copy.
-  Engine& engine_for(const PrefilledBatch& prefilled, const Plan& plan);
-  /// Prompts of which everything was computed are known to it as beginnings, which others must not find.
-  void forget_exact(const RecomputeRule& rule);
+  /// Does `work` with an engine that knows the segments of the batch. Flows whose decode steps are dense share it: of a prompt
+  /// that is partly copied it keeps nothing that others would find.
+  void with_engine(const PrefilledBatch& prefilled, const Plan& plan, const std::function<void(Engine&)>& work);
 
   Device& device_;
   const Model& model_;

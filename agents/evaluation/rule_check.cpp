@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -31,8 +32,10 @@ std::optional<std::string> check_rule_against_reference(const Recompute& rule) {
         std::vector<float>& numbers = facts[find_copy_fact(state.name)->fact];
         oracle::Tensor tensor{state.shape, {}};
         tensor.shape.front().extent = blocks;
+        const CopyFact fact = find_copy_fact(state.name)->fact;
         for (int64_t left = int64_t{blocks} * elements_per_page(state.shape); left > 0; --left) {
-          numbers.push_back(number(random));
+          numbers.push_back(fact == CopyFact::kLooks ? static_cast<float>(random() % 2) : number(random));
+          if (fact == CopyFact::kFromNew && random() % 8 == 0) numbers.back() = std::numeric_limits<float>::infinity();
           tensor.values.push_back({numbers.back(), 0});
         }
         states[state.name] = std::move(tensor);

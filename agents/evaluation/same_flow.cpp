@@ -86,7 +86,8 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   };
   if (rule_of(first) != rule_of(second)) return "it has another rule for what is computed again";
   if (first.recompute != nullptr && first.recompute->kind == Recompute::Kind::kSelected) {
-    if (first.recompute->layer != second.recompute->layer) return "it chooses what is computed again by another layer";
+    if (first.recompute->layer != second.recompute->layer || first.recompute->rows != second.recompute->rows)
+      return "it chooses what is computed again by another layer, or other rows";
     if (const auto difference = difference_between(first.recompute->graph, second.recompute->graph))
       return "in flow.recompute " + *difference;
   }

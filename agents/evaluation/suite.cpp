@@ -111,7 +111,7 @@ Suite reuse_suite() {
   suite.reuse = ReuseLayout();
   suite.fewer_on_cpu = 8;
   suite.speed_pairs = 24;
-  suite.stages.push_back({"reuse", 0, {}});
+  suite.stages.push_back({"reuse", kRealThreshold, {}});
   suite.leaves_to_mini = true;
   for (const char* task : {"needle_multiquery", "variable_tracking", "common_words", "frequent_words", "salad", "trace"})
     suite.stages.back().tasks.push_back(task_of(task, 8192, 64));
@@ -297,6 +297,10 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
   if (changes.segment > 0 && !suite.reuse)
     throw InputError(fmt::format("suite {} copies no segments", suite.name), "--segment is for --suite reuse");
   if (changes.segment > 0) suite.reuse->segment = changes.segment;
+  const bool has_problems =
+      std::any_of(changes.tasks.begin(), changes.tasks.end(), [](const std::string& task) { return task.starts_with("jsonl"); });
+  if (suite.reuse && has_problems)
+    throw InputError("suite reuse copies documents, and problems have none", "choose tasks that ask about a text");
   suite.keeps_answers = changes.keeps_answers;
   bool problems = false;
   for (SuiteStage& stage : suite.stages) {

@@ -226,8 +226,10 @@ double TraceJudge::dense_error(const FlowGraph& traced) {
 
 TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) {
   const int layers = trace_.model_layers;
-  FlowGraph traced =
-      script.trace({.head_dim = trace_.head_dim(), .group = trace_.query_heads() / trace_.kv_heads(), .layers = layers});
+  FlowGraph traced = script.trace({.head_dim = trace_.head_dim(),
+                                   .group = trace_.query_heads() / trace_.kv_heads(),
+                                   .layers = layers,
+                                   .heads = trace_.query_heads()});
   if (asked != nullptr) {
     if (const auto difference = difference_between(*asked, traced)) {
       throw InputError(

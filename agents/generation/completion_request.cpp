@@ -108,6 +108,10 @@ void read_recompute(const JsonObject& body, CompletionRequest& request) {
     request.recompute.rule = given->get<std::string>();
   } else {
     const JsonObject rule(*given, "body, recompute");
+    for (const auto& [name, value] : rule.items()) {
+      if (name != "rule" && name != "boundary" && name != "share")
+        refuse("recompute", fmt::format("body, recompute: there is no member {}; a rule has boundary and share", excerpt(name)));
+    }
     request.recompute.rule = rule.text("rule");
     if (const auto boundary = rule.find_integer("boundary", 0, GraphLimits::kLayers))
       request.recompute.boundary = static_cast<int>(*boundary);

@@ -77,7 +77,8 @@ std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
   const std::string caller = tasks.front().caller;
   for (GenerationTask& task : tasks) {
     if (!task.flow.empty()) task.plan = plans_.get(task.flow, caller);
-    if (task.request.segments.empty() || task.request.freeze) continue;
+    const bool is_named = !task.recompute.rule.empty();
+    if ((task.request.segments.empty() && !is_named) || task.request.freeze) continue;
     try {
       task.request.recompute = rules_.find(task.recompute, task.plan.get());
     } catch (const InputError& error) {

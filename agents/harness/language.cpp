@@ -53,7 +53,7 @@ std::string suites_text(const std::string& usual, bool is_mini) {
   for (const Suite& suite : suites_of(is_mini)) {
     text += fmt::format("- `{}`{}:", suite.name, suite.name == usual ? " (where you name none)" : "");
     if (suite.stages.empty()) text += " asks nothing; a flow passes that compiles and agrees with the float64 reference";
-    if (suite.reuse) text += " for flows with `flow.recompute`, whose documents are copied;";
+    if (suite.reuse) text += " for flows with `flow.recompute`, where a CPU judges: documents are copied;";
     for (const SuiteStage& stage : suite.stages) {
       text += fmt::format(" stage *{}*,", stage.name);
       if (stage.threshold > 0) text += fmt::format(" at least {:.0f} % of dense accuracy,", 100 * stage.threshold);

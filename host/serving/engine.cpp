@@ -204,12 +204,14 @@ void Engine::State::check(const Request& request) const {
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
 
-void Engine::State::check_rule(const Recompute& rule) const {
-  if (rule.layer >= config.layers)
-    throw InputError(fmt::format("recompute: there is no layer {} in a model of {} layers", rule.layer, config.layers));
-  if (rule.kind != Recompute::Kind::kSelected) return;
-  const Geometry& geometry = rule.graph.geometry;
-  const bool fits = geometry.group == config.query_heads && (kv->segments() == nullptr || geometry.page == cache.page());
+void Engine::State::check_rule(const RecomputeRule& rule) const {
+  const int layer = rule.rule().layer;
+  if (rule.reads_layer() && layer >= config.layers)
+    throw InputError(fmt::format("recompute: there is no layer {} in a model of {} layers", layer, config.layers));
+  if (rule.rule().kind != Recompute::Kind::kSelected) return;
+  const Geometry& geometry = rule.rule().graph.geometry;
+  const bool fits = (!rule.reads_heads() || geometry.group == config.query_heads) &&
+                    (kv->segments() == nullptr || geometry.page == cache.page());
   if (fits) return;
   throw InputError(fmt::format("recompute: the rule is for {} query heads and blocks of {}, and here are {} and {}",
                                geometry.group, geometry.page, config.query_heads, cache.page()));
@@ -227,7 +229,7 @@ void Engine::State::check_segments(const Request& request) const {
       throw InputError(fmt::format("an extra key of {} bytes; at most {} are taken", segment.extra_key.size(), kLongestExtraKey));
     end = segment.end;
   }
-  if (request.recompute != nullptr) check_rule(request.recompute->rule());
+  if (request.recompute != nullptr) check_rule(*request.recompute);
   if (!request.freeze) return;
   if (kv->frozen() == nullptr) throw InputError("no text can be frozen here: segments of prompts are not reused");
   const bool is_whole = request.segments.size() == 1 && request.segments.front().first == 0 &&

@@ -99,7 +99,9 @@ void Engine::State::begin_reuse(EngineJob& job) {
       std::fill_n(found.moved.begin() + first, block, first - view->position);
       for (const int32_t page : view->pages) cache.touch(page);
       if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
-      if (!is_next) found.firsts.push_back(first);
+      const bool is_beside = is_next && found.moved[static_cast<size_t>(first) - 1] == first - view->position;
+      if (!is_beside) found.firsts.push_back(first);
+      found.ends_known = found.ends_known || segment.end == static_cast<int>(job.tokens.size());
       follows = true;
     }
   }
@@ -128,19 +130,22 @@ void Engine::State::begin_reuse(EngineJob& job) {
 }
 
 bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) const {
-  if (!goes_by_a_layer(rule_of(job))) return true;
-  const auto floats_of = [&](const EngineJob& each, int begun) {
+  const auto bytes_of = [&](const EngineJob& each, int begun) {
+    const RecomputeRule* const rule = rule_of(each);
+    const int64_t to_select = rule == nullptr ? 0 : static_cast<int64_t>(rule->bytes(each.stored_tokens() / cache.page()));
+    if (!goes_by_a_layer(rule)) return to_select;
     int64_t of_token = 0;
-    if (reads_masses(rule_of(each))) of_token += config.query_heads;
-    if (reads_changes(rule_of(each))) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
-    return int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * of_token;
+    if (reads_masses(rule)) of_token += config.query_heads;
+    if (reads_changes(rule)) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
+    const int64_t floats = int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * of_token;
+    return to_select + floats * static_cast<int64_t>(sizeof(float));
   };
-  int64_t floats = floats_of(job, work.tokens.begun);
+  int64_t bytes = bytes_of(job, work.tokens.begun);
   for (const auto& [id, each] : jobs) {
-    if (each->filling && each->reuse->stream != nullptr) floats += floats_of(*each, each->reuse->tokens.begun);
+    if (each->filling && each->reuse->stream != nullptr) bytes += bytes_of(*each, each->reuse->tokens.begun);
   }
   constexpr int64_t kBeyondThePool = int64_t{64} << 20;
-  return floats * static_cast<int64_t>(sizeof(float)) <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
+  return bytes <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
 }
 
 bool Engine::State::is_there(const SegmentIndex::View& view) const {
@@ -252,6 +257,8 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, const KeysAndValues& 
   const auto heads = static_cast<size_t>(config.query_heads);
   const auto group = heads / static_cast<size_t>(config.kv_heads);
   const auto dim = static_cast<size_t>(config.head_dim);
+  if (numbers.size() != static_cast<size_t>(work.tokens.count()) * heads)
+    throw InternalError("facts of copies: room for other tokens or heads than there are");
   const bool of_keys = fact == CopyFact::kKeyChange;
   const std::vector<float>& now = of_keys ? computed.keys : computed.values;
   const std::vector<float>& before = of_keys ? work.copies.keys : work.copies.values;

@@ -129,7 +129,7 @@ struct Engine::State {
   void check_states(int64_t tokens, int prompt) const;
   void check_segments(const Request& request) const;
   /// Refuses a rule that is not for this model, or for blocks of another size.
-  void check_rule(const Recompute& rule) const;
+  void check_rule(const RecomputeRule& rule) const;
   bool is_sparse(int layer) const { return flows.of(layer) != nullptr; }
   /// Pages that the states of each flow are for, of a request of so many tokens whose prompt has `prompt`.
   std::vector<int> state_pages(int tokens, int prompt) const;

@@ -15,7 +15,8 @@ constexpr int kTail = 64;
 std::vector<float> distances_to_new(const CopiedTokens& tokens, bool backwards) {
   const auto end = static_cast<int>(tokens.copied.size());
   std::vector<float> distances(tokens.copied.size());
-  float distance = std::numeric_limits<float>::infinity();
+  // Behind the tokens that are kept stands the last of the prompt, which is new.
+  float distance = backwards ? 0 : std::numeric_limits<float>::infinity();
   for (int i = 0; i < end; ++i) {
     const auto token = static_cast<size_t>(backwards ? end - 1 - i : i);
     distances[token] = ++distance;
@@ -55,7 +56,7 @@ std::vector<int32_t> CopiedTokens::places() const {
 
 std::vector<int32_t> CopiedTokens::looking_rows(int most) const {
   const auto end = static_cast<int>(copied.size());
-  const bool ends_copied = end > begun && copied.back() != 0;
+  const bool ends_copied = ends_known || (end > begun && copied.back() != 0);
   std::vector<int32_t> rows;
   for (int token = begun; token < end; ++token) {
     if (copied[static_cast<size_t>(token)] == 0 || (ends_copied && token >= end - kTail)) rows.push_back(token);

@@ -26,13 +26,14 @@ struct CopiedTokens {
   std::vector<int32_t> moved;   // by token: its position less the one where its K and V were computed; 0 of others
   int begun = 0;                // tokens before this are there, exactly, and nobody's to compute
   int block = 16;               // tokens that are copied together
-  std::vector<int32_t> firsts;  // of runs: blocks that were copied one behind the other, of one segment
+  std::vector<int32_t> firsts;  // of runs: blocks of one segment, copied from where they stood one behind the other, too
+  bool ends_known = false;      // the prompt ends with a segment of which some is copied
 
   int count() const;
   /// Those that are copied, block by block, ascending.
   std::vector<int32_t> places() const;
   /// The rows whose queries look for what matters: those that are computed whatever the rule says, and, if the prompt ends with
-  /// copied tokens, the last of these (SparseX, section 3.2); of them the last `most`.
+  /// a text that is known, the last of its tokens (SparseX, section 3.2); of them the last `most`.
   std::vector<int32_t> looking_rows(int most) const;
 };
 

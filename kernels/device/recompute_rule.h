@@ -19,8 +19,11 @@ class RecomputeRule {
   virtual const Recompute& rule() const = 0;
   /// Whether the choice depends on a fact.
   virtual bool reads(CopyFact fact) const = 0;
-  /// Whether it depends on one of a layer.
+  /// Whether it depends on one of a layer, or on one by query head.
   bool reads_layer() const;
+  bool reads_heads() const;
+  /// That `select` takes for so many blocks, about.
+  virtual size_t bytes(int blocks) const = 0;
 
   /// Fills the numbers of one fact of the blocks, [blocks, page] or [blocks, page, heads].
   using Fill = std::function<void(CopyFact fact, std::span<float> numbers)>;

@@ -18,7 +18,7 @@ enum class CopyFact : uint8_t {
   kValueChange,  // the same of its value
   kPosition,     // in the prompt
   kMoved,        // its position less the one where it was computed
-  kFromEdge,     // tokens before it of its run: tokens that were copied one behind the other, of one text
+  kFromEdge,     // tokens before it of its run: blocks of one segment that stood one behind the other before, too
   kToEdge,       // tokens behind it of its run
   kFromNew,      // to the nearest new token before it: 1, that is the one before; infinity: there is none
   kToNew,        // the same behind it
@@ -30,7 +30,6 @@ struct CopyFactInfo {
   std::string_view name;  // r.NAME
   bool by_head;           // [page, token, head], else [page, token]
   bool of_layer;          // known once all rows of the prompt have come to a layer
-  std::string_view doc;   // one line
 };
 /// All of them, in the order of the enumeration.
 std::span<const CopyFactInfo> copy_facts();
@@ -49,8 +48,16 @@ struct Recompute {
   SourceLocation where;
 };
 
+/// The shape of what a rule is told of it.
+Shape shape_of(const CopyFactInfo& fact, const Geometry& geometry);
+
+/// Element operations of a rule for one block, at most: a rule runs between two steps of those who decode.
+inline constexpr int64_t kMostRuleWork = int64_t{1} << 16;
+
 /// Refuses rules that could not run. Throws FlowError.
 void verify_recompute(const Recompute& rule);
+/// Refuses a flow whose rule goes by a layer that a model of `layers` layers does not have. Throws FlowError.
+void verify_recompute_layer(const FlowGraph& graph, int layers);
 
 /// As graphs are printed.
 std::string to_text(const Recompute& rule);

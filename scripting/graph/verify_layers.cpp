@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "scripting/graph/ops.h"
-#include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 #include "scripting/graph/verify_parts.h"
 #include "scripting/pattern/analysis.h"
@@ -94,11 +93,6 @@ void verify_readers(const FlowGraph& graph) {
 }
 
 void verify_layers(const FlowGraph& graph, int layers) {
-  if (graph.recompute != nullptr && graph.recompute->layer >= layers) {
-    refuse(graph.recompute->where,
-           fmt::format("recompute: there is no layer {} in a model of {} layers", graph.recompute->layer, layers),
-           fmt::format("layers are numbered 0 to {}", layers - 1));
-  }
   for (const FlowGraph& variant : graph.variants) verify_layers(variant, layers);
   for (int layer = 0; layer < layers && !graph.variants.empty(); ++layer) {
     int programs = graph.layers.is_sparse(layer, layers) ? 1 : 0;

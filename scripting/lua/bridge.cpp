@@ -104,6 +104,8 @@ std::string text_key(const Datum& key, const Handle& handle) {
   const char* by = key.kind == Datum::Kind::kNumber ? "a number" : "anything but a name";
   switch (handle.kind) {
     case Handle::Kind::kCache:
+      if (handle.program == Session::kRecompute)
+        throw InputError(fmt::format("r cannot be indexed by {}", by), "what is known of copies has names: r.NAME");
       throw InputError(fmt::format("c cannot be indexed by {}", by), "fields have names: c.NAME");
     case Handle::Kind::kFlow:
       throw InputError(fmt::format("a flow cannot be indexed by {}", by), kParts);
@@ -380,6 +382,8 @@ void require_own(const Session& session, const Datum& value) {
     default:
       if (session.program == Session::kRecompute)
         throw InputError("a value that another function computed", "flow.recompute sees what is known of copies, r.NAME");
+      if (value.handle.program == Session::kRecompute)
+        throw InputError("a value of flow.recompute", "it is gone once flow.recompute has returned");
       throw InputError("a value that another variant computed",
                        "each variant has stages of its own, and fields that they assign");
   }

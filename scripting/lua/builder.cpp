@@ -56,13 +56,14 @@ GraphBuilder GraphBuilder::make_variant(std::string name) const {
 }
 
 GraphBuilder GraphBuilder::make_recompute(int heads) const {
-  GraphBuilder rule(where_.file, graph_.geometry.head_dim, heads);
+  GraphBuilder rule(where_.file, graph_.geometry.head_dim, graph_.geometry.group);
   rule.where_ = where_;
   rule.declared_ = declared_;
   rule.graph_.name = graph_.name;
   rule.graph_.where = graph_.where;
   rule.graph_.geometry = graph_.geometry;
-  rule.graph_.geometry.group = heads;
+  rule.graph_.geometry.group = std::min(heads, GraphLimits::kGroup);
+  rule.heads_ = heads;
   rule.graph_.ranks_copies = true;
   rule.patterns_ = patterns_;
   rule.parameters_ = parameters_;
@@ -132,8 +133,11 @@ Handle GraphBuilder::read_copy_fact(const std::string& name) {
     fail(fmt::format("nothing is known of copied tokens that is called r.{:.40}", name), near);
   }
   if (find_state(name) < 0) {
-    Shape shape = {{Axis::kPage, kDynamic}, {Axis::kToken, graph_.geometry.page}};
-    if (fact->by_head) shape.push_back({Axis::kHead, graph_.geometry.group});
+    if (fact->by_head && heads_ > GraphLimits::kGroup) {
+      fail(fmt::format("r.{} is by query head, of which the model has {}, and at most {} are supported", name, heads_,
+                       GraphLimits::kGroup));
+    }
+    Shape shape = sluice::shape_of(*fact, graph_.geometry);
     check_shape(shape, fmt::format("r.{}", name), where_);
     if (elements_per_page(shape) > GraphLimits::kRowElements) {
       fail(fmt::format("r.{} {} has more than {} numbers a page", name, to_string(shape), GraphLimits::kRowElements),

@@ -155,6 +155,7 @@ class GraphBuilder {
   std::shared_ptr<Parameters> parameters_;               // the same
   LayerNames layer_names_;
   std::optional<RecomputeOptions> recompute_options_;
+  int heads_ = 0;  // query heads of the model, which flow.recompute sees
   std::vector<Joined> joined_;
 };
 

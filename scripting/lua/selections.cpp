@@ -47,7 +47,7 @@ void read_budget(const Arguments& arguments, Options& options, Attributes& attri
 
 /// After the options have been looked at: a misspelt one explains more.
 void refuse_empty_budget(const Arguments& arguments, const Attributes& attributes) {
-  if (arguments.builder().is_of_copies()) return;  // nobody attends to what it selects
+  if (arguments.builder().is_of_copies() && arguments.has(1)) return;  // nobody attends to what it selects
   if (attributes.k + attributes.first + attributes.last == 0 && attributes.ratio == 0) {
     arguments.fail("the budget is empty", "give k or ratio, for example {ratio = 1/8, first = 1, last = 2}");
   }

@@ -167,10 +167,6 @@ class Script {
       throw FlowError(session_.own.declared(), "sluice.flow: recompute is for flows with flow.recompute",
                       "it says by which layer flow.recompute(r) chooses");
     }
-    if (heads_ > GraphLimits::kGroup) {
-      fail(line, fmt::format("flow.recompute sees the {} query heads of the model, and at most {} are supported", heads_,
-                             GraphLimits::kGroup));
-    }
     session_.recompute = session_.own.make_recompute(heads_);
     session_.program = Session::kRecompute;
     session_.builder().begin_stage(Stage::kIndex);
@@ -476,7 +472,10 @@ void check_geometry(const TraceOptions& options) {
 FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
   check_geometry(options);
   FlowGraph graph = Script(file, options).run(source);
-  if (options.layers > 0) verify_layers(graph, options.layers);
+  if (options.layers > 0) {
+    verify_layers(graph, options.layers);
+    verify_recompute_layer(graph, options.layers);
+  }
   return graph;
 }
 

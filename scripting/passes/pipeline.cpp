@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 #include "scripting/passes/passes.h"
 
@@ -65,6 +66,8 @@ Compilation compile(FlowGraph graph, const CompileOptions& options) {
   check_names(options.disabled_passes);
   verify(graph);
   verify_readers(graph);
+  // Whoever runs the rule compiles it; what cannot be is refused here.
+  if (graph.recompute != nullptr && graph.recompute->kind == Recompute::Kind::kSelected) compile(graph.recompute->graph, options);
   std::vector<Plan> variants;
   for (FlowGraph& variant : graph.variants) {
     variants.push_back(compile(std::move(variant), options).plan);

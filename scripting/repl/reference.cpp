@@ -89,7 +89,7 @@ const std::vector<OperatorReference>& composed() {
       {"evict", "sluice.evict(score, {budget =, first = 0, recent = 1, compress = \"chunk\", chunk =, keep =})", "after",
        "[page, token]", "tokens with the lowest scores leave once there are `budget`"},
       {"extent", "sluice.extent(x, axis)", "cache, index and after", "", "the extent as a Lua number; not of page"},
-      {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass = }", "", "",
+      {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass =, recompute = }", "", "",
        "declares the flow, outside its stages"},
       {"parameter", "sluice.parameter(name, value)", "", "", "a number, a text or one of a list, which may be set from outside"},
   };

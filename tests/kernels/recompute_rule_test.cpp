@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -88,6 +89,23 @@ TEST(RecomputeRule, SaysWhatItReads) {
   EXPECT_TRUE(places->select(0, 0, {}).empty());
   const auto masses = testing::rule_of(flow_that("return sluice.topk_tokens(r.mass:sum('head'), {k = 1})", 8), kHeads);
   EXPECT_TRUE(masses->reads_layer());
+}
+
+TEST(RecomputeRule, SeesAsManyHeadsAsModelsHave) {
+  for (const int heads : {17, 32, 40, 64}) {
+    const auto rule = testing::shipped_rule("sparsex", heads);
+    EXPECT_TRUE(rule->reads_heads());
+    constexpr int kBlocks = 3;
+    const auto fill = [&](CopyFact fact, std::span<float> numbers) {
+      std::fill(numbers.begin(), numbers.end(), fact == CopyFact::kMass ? 0.0F : 100.0F);
+      if (fact == CopyFact::kLooks) std::fill(numbers.begin(), numbers.end(), 0.0F);
+      if (fact == CopyFact::kMass) numbers[static_cast<size_t>(20 * heads + heads - 1)] = 1;  // by the last head
+    };
+    const std::vector<int32_t> chosen = rule->select(kBlocks, 1, fill);
+    EXPECT_EQ(chosen.size(), 8U) << "0.15 of 48 tokens";
+    EXPECT_TRUE(std::binary_search(chosen.begin(), chosen.end(), 20));
+    EXPECT_GT(rule->bytes(1000), rule->bytes(10));
+  }
 }
 
 TEST(RecomputeRule, DrawsTheSameForASeed) {

@@ -71,8 +71,10 @@ TEST(Recompute, OptionsSayByWhichLayerAndRows) {
   EXPECT_EQ(error_of(rule, ", recompute = {rows = 0}"), "1: flow: recompute: 0 rows");
   EXPECT_EQ(error_of(rule, ", recompute = 3"), "1: flow: recompute: got the number 3");
   EXPECT_EQ(error_of("", ", recompute = {layer = 3}"), "1: sluice.flow: recompute is for flows with flow.recompute");
-  EXPECT_EQ(error_of(rule, ", recompute = {layer = 8}", {.layers = 8}),
-            "2: recompute: there is no layer 8 in a model of 8 layers");
+  EXPECT_EQ(error_of(rule, ", recompute = {layer = 8}", {.layers = 8}), "");
+  EXPECT_EQ(
+      error_of(rule_that("return sluice.topk_tokens(r.mass:sum('head'), {k = 1})"), ", recompute = {layer = 8}", {.layers = 8}),
+      "2: recompute: there is no layer 8 in a model of 8 layers");
   EXPECT_NE(error_of(rule, ", recompute = {depth = 8}"), "");
 }
 
@@ -93,12 +95,17 @@ TEST(Recompute, WhatCannotBeIsRefusedWithItsLine) {
             "2: topk_tokens: wants one score a token,");
   EXPECT_EQ(error_of(rule_that("sluice.evict(r.moved, {budget = 64}) return 'none'")).substr(0, 9), "2: evict:");
   EXPECT_EQ(error_of("flow.recompute = 'none'"), "2: flow.recompute must be a function");
-  EXPECT_EQ(error_of(rule_that("return 'none'"), "", {.heads = 65}),
-            "2: flow.recompute sees the 65 query heads of the model, and at most 64 are supported");
+  EXPECT_EQ(error_of(rule_that("return sluice.topk_tokens(r.mass:sum('head'), {k = 1})"), "", {.heads = 65}),
+            "2: r.mass is by query head, of which the model has 65, and at most 64 are supported");
+  EXPECT_EQ(error_of(rule_that("return sluice.topk_tokens(r.moved, {k = 1})"), "", {.heads = 65}), "");
+  const std::string dear =
+      rule_that("local x = r.mass for i = 1, 20 do x = x + r.mass end return sluice.topk_tokens(x:sum('head'), {k = 1})");
+  EXPECT_EQ(error_of(dear, ", page = 64", {.heads = 64}).substr(0, 27), "2: flow.recompute computes ");
+  EXPECT_EQ(error_of(dear, "", {.heads = 4}), "");
   EXPECT_EQ(error_of("local kept function flow.recompute(r) kept = r.moved return 'none' end\n"
                      "function flow.cache(c) c.x = kept end")
                 .substr(0, 31),
-            "3: a value that another variant");
+            "3: a value of flow.recompute");
 }
 
 TEST(Recompute, IsTheWholeFlows) {
@@ -124,6 +131,10 @@ TEST(Recompute, ForgedRulesAreRefused) {
   expect_refused([](Recompute& rule) { rule.graph.ranks_copies = false; });
   expect_refused([](Recompute& rule) { rule.graph.states[0].name = "others"; });
   expect_refused([](Recompute& rule) { rule.graph.states[0].shape.push_back({Axis::kHead, 12}); });
+  expect_refused([](Recompute& rule) { rule.graph.states[0].shape = {{Axis::kToken, 16}}; });
+  expect_refused([](Recompute& rule) { rule.graph.states[0].shape[1].extent = 8; });
+  expect_refused([](Recompute& rule) { rule.graph.layers.rest_sparse = false; });
+  expect_refused([](Recompute& rule) { rule.graph.layers.sparse[0] = false; });
   expect_refused([](Recompute& rule) { rule.graph.nodes[0].stage = Stage::kAfter; });
   expect_refused([&](Recompute& rule) { rule.graph.recompute = graph.recompute; });
   EXPECT_NO_THROW(verify_recompute(*graph.recompute));

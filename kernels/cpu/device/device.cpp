@@ -117,6 +117,11 @@ std::unique_ptr<Weight> CpuDevice::create_weight(const void* values, DataType ty
 std::unique_ptr<Pool> CpuDevice::create_pool(const PoolMap& map) { return std::make_unique<CpuPool>(map); }
 
 std::unique_ptr<CompiledFlow> CpuDevice::compile(const Plan& plan, int layers, int kv_heads) {
+  const int group = plan.graph.geometry.group;
+  if (group > kMostHeads) {
+    throw FlowError({plan.graph.name, 0},
+                    fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
+  }
   auto flow = std::make_unique<DeviceFlow>(compile_flow(plan, layers, kv_heads), threads_.threads(), flows_);
   flow->ensure(1);
   return flow;

@@ -349,11 +349,6 @@ class CpuFlow final : public Flow {
 }  // namespace flows
 
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
-  const int group = plan.graph.geometry.group;
-  if (group > kMostHeads) {
-    throw FlowError({plan.graph.name, 0},
-                    fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
-  }
   verify_layers(plan.graph, layers);
   return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
 }

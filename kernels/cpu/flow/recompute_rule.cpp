@@ -19,6 +19,10 @@ class CpuRecomputeRule final : public RecomputeRule {
   explicit CpuRecomputeRule(std::shared_ptr<const Recompute> rule) : rule_(std::move(rule)) {
     if (rule_->kind != Recompute::Kind::kSelected) return;
     flow_ = cpu::compile_flow(compile(rule_->graph).plan, 1, 1);
+    constexpr int kFew = 64;
+    constexpr int kMore = 1024;
+    fixed_bytes_ = measure(kFew);
+    block_bytes_ = (measure(kMore) - fixed_bytes_) / (kMore - kFew) + 1;
   }
 
   const Recompute& rule() const override { return *rule_; }
@@ -28,6 +32,8 @@ class CpuRecomputeRule final : public RecomputeRule {
     const std::vector<State>& states = flow_->plan().graph.states;
     return std::any_of(states.begin(), states.end(), [&](const State& state) { return fact_of(state) == fact; });
   }
+
+  size_t bytes(int blocks) const override { return fixed_bytes_ + block_bytes_ * static_cast<size_t>(blocks); }
 
   std::vector<int32_t> select(int blocks, uint64_t seed, const Fill& fill) const override {
     if (flow_ == nullptr) throw InternalError("recompute: the rule selects nothing");
@@ -61,10 +67,15 @@ class CpuRecomputeRule final : public RecomputeRule {
   }
 
  private:
+  size_t measure(int blocks) const {
+    return flow_->create_scratch(blocks)->bytes() + cpu::flows::FlowState(flow_->plan().graph, 1, 1, blocks).bytes();
+  }
   static CopyFact fact_of(const State& state) { return find_copy_fact(state.name)->fact; }
 
   std::shared_ptr<const Recompute> rule_;
   std::unique_ptr<cpu::Flow> flow_;  // of kSelected
+  size_t fixed_bytes_ = 0;
+  size_t block_bytes_ = 0;
 };
 
 }  // namespace
@@ -72,6 +83,11 @@ class CpuRecomputeRule final : public RecomputeRule {
 bool RecomputeRule::reads_layer() const {
   return std::any_of(copy_facts().begin(), copy_facts().end(),
                      [&](const CopyFactInfo& each) { return each.of_layer && reads(each.fact); });
+}
+
+bool RecomputeRule::reads_heads() const {
+  return std::any_of(copy_facts().begin(), copy_facts().end(),
+                     [&](const CopyFactInfo& each) { return each.by_head && reads(each.fact); });
 }
 
 std::shared_ptr<const RecomputeRule> make_recompute_rule(std::shared_ptr<const Recompute> rule) {

@@ -63,6 +63,13 @@ TEST(SegmentReuse, RowsThatLookAreThoseThatAreNotCopied) {
   EXPECT_EQ(tokens(false).looking_rows(kToEnd), numbers({{8, 44}})) << "a prompt that ends with copies looks from its end";
 }
 
+TEST(SegmentReuse, APromptThatEndsWithKnownTextLooksFromItsEndThoughItsLastBlockIsNot) {
+  CopiedTokens made = tokens(true);  // the last of its tokens is new
+  EXPECT_EQ(made.looking_rows(kToEnd), numbers({{8, 16}, {32, 36}, {44, 45}}));
+  made.ends_known = true;
+  EXPECT_EQ(made.looking_rows(kToEnd), numbers({{8, 45}}));
+}
+
 TEST(SegmentReuse, RulesOfPlacesGoByNothing) {
   const auto none = shipped_rule("none", kHeads);
   EXPECT_EQ(rows(tokens(true), none.get()), numbers({{8, 16}, {32, 36}, {44, 45}}));
@@ -138,6 +145,7 @@ TEST(SegmentReuse, FactsAreWhatASearchFinds) {
       for (int at = token; at >= 0 && at < static_cast<int>(made.copied.size()); at += step) {
         if (is_new(at)) return static_cast<float>(std::abs(at - token));
       }
+      if (step > 0) return static_cast<float>(made.copied.size()) - static_cast<float>(token);  // the last of the prompt
       return INFINITY;
     };
     const auto first_of = [&](int token) { return *std::prev(std::upper_bound(made.firsts.begin(), made.firsts.end(), token)); };
