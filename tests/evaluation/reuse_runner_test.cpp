@@ -50,14 +50,15 @@ TEST(ReuseLayout, SegmentsBeginWhereSomebodyMayAsk) {
   int before = 0;
   int copied = 0;
   for (const Segment& each : segments) {
-    EXPECT_GE(each.first, before + 16);
+    EXPECT_GE(each.first, before == 0 ? 1 : before + 16);
+    if (before == 0) EXPECT_LT(each.first, 8) << "no page before it is full";
     EXPECT_EQ((each.end - each.first) % 64, 0);
     before = each.end;
     copied += each.end - each.first;
     at_cuts += static_cast<int>(std::count(cuts.begin(), cuts.end(), each.first));
   }
   EXPECT_LE(before + 16, 4000);
-  EXPECT_GE(at_cuts, 4);
+  EXPECT_GE(at_cuts, 3);
   EXPECT_GE(copied, 3000);
 }
 

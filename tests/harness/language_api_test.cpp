@@ -55,7 +55,7 @@ TEST_F(LanguageApi, ShippedFlowsHaveTitles) {
 
 TEST_F(LanguageApi, SuitesTellWhatTheyAsk) {
   const json suites = get("/v1/suites")["suites"];
-  ASSERT_EQ(suites.size(), 4U);
+  ASSERT_EQ(suites.size(), 5U);
   EXPECT_EQ(suites[0]["name"], "verify");
   EXPECT_EQ(suites[0]["default"], true);
   EXPECT_EQ(suites[1]["stages"][0]["name"], "short");
