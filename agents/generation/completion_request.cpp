@@ -117,7 +117,7 @@ void read_recompute(const JsonObject& body, CompletionRequest& request) {
       request.recompute.boundary = static_cast<int>(*boundary);
     request.recompute.share = rule.find_number("share", 0, 1);
   }
-  const std::vector<std::string> names = recompute_rule_names();
+  const std::vector<std::string>& names = recompute_rule_names();
   if (std::find(names.begin(), names.end(), request.recompute.rule) != names.end()) return;
   refuse("recompute", fmt::format("no rule is called {}; there are {}", excerpt(request.recompute.rule), fmt::join(names, ", ")));
 }

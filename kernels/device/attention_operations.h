@@ -53,9 +53,9 @@ class AttentionOperations : public virtual ObservedOperations {
     float scale = 1;
     std::span<const int32_t> rows;  // of the pass, ascending
   };
-  /// Adds to masses [tokens, query_heads] (host memory) what some rows of a pass with one sequence, which sees all, give each token
-  /// up to themselves (SparseX, equation 2). q as for `attention`. May allocate. Throws InternalError where the device has no way
-  /// to (DeviceInfo::reuses_segments).
+  /// Adds to masses [tokens, query_heads] (host memory) what some rows of a pass with one sequence, which sees all, give each
+  /// token up to themselves (SparseX, equation 2). q as for `attention`. May allocate. Throws InternalError where the device has
+  /// no way to (DeviceInfo::reuses_segments).
   virtual void add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses);
 };
 
