@@ -51,7 +51,6 @@ std::vector<std::string> split_list(const std::string& option, const std::string
       items.back() += c;
     }
   }
-  if (text.empty()) items.clear();
   for (const std::string& item : items) {
     if (item.empty()) throw CLI::ValidationError(option, fmt::format("\"{}\" has an empty item", text));
   }
