@@ -105,6 +105,21 @@ TEST(BadRequest, WrongOptionsOfEvalAreRefused) {
   expect_refused(run_sluice({"eval", "full", "--tokens", "3"}), "from 64 to 1048576");
   expect_refused(run_sluice({"eval", "full", "--json", "/no/such/folder/result.json"}), "/no/such/folder/result.json");
   expect_refused(run_sluice({"eval", "full", "--k", "2"}), "pass@2");
+  expect_refused(run_sluice({"eval", "full", "--suite", "reuse", "--tasks", "jsonl:x"}), "problems have none");
+  expect_refused(run_sluice({"eval", "full", "--segment", "512"}), "suite quick copies no segments");
+}
+
+TEST(BadRequest, WrongRulesOfCopiesAreRefused) {
+  const std::vector<std::string> bench = {"bench", "segments", "--tokens", "512", "--segment", "64"};
+  const auto refused = [&](const std::string& rules, const std::string& message_part) {
+    std::vector<std::string> command = bench;
+    command.insert(command.end(), {"--rules", rules});
+    expect_refused(run_sluice(command), message_part);
+  };
+  refused("none[x=1,y=2]", "parameter \"x\"");  // one item, though it has a comma
+  refused("quest", "quest has no flow.recompute");
+  refused("sparsex[page=8]", "blocks of 8 tokens");
+  refused("sparsex[boundary=8]", "there is no layer 8");
 }
 
 TEST(BadRequest, BadLinesOfAProblemSetAreNamed) {
