@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "agents/evaluation/answering.h"
 #include "agents/tasks/rng.h"
 #include "host/serving/engine.h"
 #include "scripting/base/error.h"
@@ -92,16 +93,11 @@ std::vector<PrefilledPrompt> prompts_of(const std::vector<Question>& questions) 
   return prompts;
 }
 
-Request request_for(const PrefilledPrompt& prompt) {
-  Request request;
-  request.prompt = prompt.tokens;
-  request.snapshot = prompt.snapshot;
-  request.sampling = prompt.sampling;
-  request.max_tokens = prompt.max_tokens;
+/// It generates as many tokens as are timed, whatever they are.
+Request timed_request(const PrefilledPrompt& prompt) {
+  Request request = request_for(prompt);
   request.ignore_eos = true;
-  request.given = prompt.given;
   request.given.resize(std::min(request.given.size(), static_cast<size_t>(prompt.max_tokens)));
-  if (!request.given.empty()) request.likely = 0;
   return request;
 }
 
@@ -121,7 +117,7 @@ class Side {
   /// prompts, is dense attention's for both sides.
   double run() {
     std::vector<uint64_t> ids;
-    for (const PrefilledPrompt& prompt : prompts_) ids.push_back(engine_.submit(request_for(prompt)));
+    for (const PrefilledPrompt& prompt : prompts_) ids.push_back(engine_.submit(timed_request(prompt)));
     tokens_ = 0;
     Clock::time_point begin;
     do {
@@ -167,7 +163,7 @@ std::vector<double> attention_mass(const std::vector<Question>& questions, Devic
   prompts.resize(std::min(most, prompts.size()));
   Engine engine(device, model, &plan, engine_options(prompts, model.config(), &plan));
   for (const PrefilledPrompt& prompt : prompts) {
-    Request request = request_for(prompt);
+    Request request = timed_request(prompt);
     request.want_probe = true;
     engine.submit(std::move(request));
   }

@@ -105,7 +105,7 @@ struct RequestResult {
   std::vector<double> mass;   // [layers] mean over steps and heads; 1 for dense layers
   int cached_tokens = 0;      // prompt tokens found in the prefix cache
   int copied_tokens = 0;      // of the others, those whose K and V were copied from where the text stood before
-  int recomputed_tokens = 0;  // of these, those that were computed again, from the boundary on
+  int recomputed_tokens = 0;  // of these, those that were computed again, in all layers from that of the rule on
   uint64_t frozen = 0;        // the number of the frozen text that the prompt is (Request::freeze); 0: it is none
   int preemptions = 0;
   double prefill_seconds = 0;

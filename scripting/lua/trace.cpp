@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <lua.hpp>
@@ -13,8 +12,8 @@
 #include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/bridge.h"
-#include "scripting/lua/functions.h"
 #include "scripting/lua/library.h"
+#include "scripting/lua/lua_message.h"
 #include "scripting/lua/reader.h"
 #include "scripting/lua/sandbox.h"
 
@@ -24,22 +23,6 @@ namespace {
 
 // Lua begins its messages with the chunk's name and the line; the user's file name goes there afterwards.
 constexpr const char* kChunkName = "=flow";
-constexpr std::string_view kChunkPrefix = "flow:";
-
-/// Functions of Lua that flows do not have, and what to do instead.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMissing = {{
-    {"print", "a flow is traced once and prints nothing; sluice check and sluice plan show what it became"},
-    {"require", "a flow is one file"},
-    {"io", "a flow reads and writes nothing"},
-    {"os", "a flow sees no clock and no system"},
-    {"load", "a flow is one file, and code cannot be made at run time"},
-    {"pcall", "errors in a flow always end it"},
-    {"setmetatable", "metatables are not available"},
-    {"random", "use sluice.random(), seeded by request, layer, head and step"},
-    {"coroutine", "coroutines are not available"},
-    {"match", "text patterns are not available"},
-    {"mass", "what attention gave is the third argument of flow.after(q, c, mass), which runs after it"},
-}};
 
 /// Where the file's result stands: nothing but white space and comments may follow `return`.
 int last_line_of(std::string_view source) {
@@ -417,32 +400,10 @@ class Script {
     explain(std::string_view(text, std::min(length, kLongestMessage)));
   }
 
-  /// Lua's own message, "flow:12: attempt to ...".
+  /// Lua's own message.
   [[noreturn]] void explain(std::string_view message) const {
-    int line = 0;
-    if (message.substr(0, kChunkPrefix.size()) == kChunkPrefix) {
-      const char* begin = message.data() + kChunkPrefix.size();
-      const char* end = message.data() + message.size();
-      const auto parsed = std::from_chars(begin, end, line);
-      if (parsed.ec == std::errc() && parsed.ptr + 1 < end && *parsed.ptr == ':')
-        message.remove_prefix(static_cast<size_t>(parsed.ptr + 2 - message.data()));
-    }
-    fail(line, std::string(message), hint_for(message));
-  }
-
-  /// For "... (global 'topk')": Lua names what was nil.
-  static std::string hint_for(std::string_view message) {
-    const size_t open = message.find(" '");
-    const size_t close = message.rfind('\'');
-    if (message.find("nil value") == std::string_view::npos || open == std::string_view::npos || close <= open + 2) return {};
-    const std::string name(message.substr(open + 2, close - open - 2));
-    for (const auto& [missing, hint] : kMissing) {
-      if (name == missing) return std::string(hint);
-    }
-    if (message.find("global") == std::string_view::npos) return {};
-    if (find_function(name)) return fmt::format("write sluice.{}", name);
-    const std::string meant = closest(name, {"sluice", "math", "string", "table", "pairs", "ipairs", "tostring", "tonumber"});
-    return meant.empty() ? std::string() : fmt::format("did you mean \"{}\"?", meant);
+    const LuaMessage said = read_lua_message(message, kChunkName + 1);
+    fail(said.line, said.text, said.hint);
   }
 
   Session session_;
@@ -452,10 +413,6 @@ class Script {
   lua_State* state_;
   int results_ = 0;  // that the last stage returned
 };
-
-}  // namespace
-
-namespace {
 
 void check_geometry(const TraceOptions& options) {
   if (options.heads < 0) throw InputError(fmt::format("flows cannot be traced for {} query heads", options.heads));

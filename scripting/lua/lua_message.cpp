@@ -1,0 +1,60 @@
+#include "scripting/lua/lua_message.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "scripting/base/suggest.h"
+#include "scripting/lua/functions.h"
+
+namespace sluice {
+namespace {
+
+/// Functions of Lua that flows do not have, and what to do instead.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMissing = {{
+    {"print", "a flow is traced once and prints nothing; sluice check and sluice plan show what it became"},
+    {"require", "a flow is one file"},
+    {"io", "a flow reads and writes nothing"},
+    {"os", "a flow sees no clock and no system"},
+    {"load", "a flow is one file, and code cannot be made at run time"},
+    {"pcall", "errors in a flow always end it"},
+    {"setmetatable", "metatables are not available"},
+    {"random", "use sluice.random(), seeded by request, layer, head and step"},
+    {"coroutine", "coroutines are not available"},
+    {"match", "text patterns are not available"},
+    {"mass", "what attention gave is the third argument of flow.after(q, c, mass), which runs after it"},
+}};
+
+/// For "... (global 'topk')": Lua names what was nil.
+std::string hint_for(std::string_view message) {
+  const size_t open = message.find(" '");
+  const size_t close = message.rfind('\'');
+  if (message.find("nil value") == std::string_view::npos || open == std::string_view::npos || close <= open + 2) return {};
+  const std::string name(message.substr(open + 2, close - open - 2));
+  for (const auto& [missing, hint] : kMissing) {
+    if (name == missing) return std::string(hint);
+  }
+  if (message.find("global") == std::string_view::npos) return {};
+  if (find_function(name)) return fmt::format("write sluice.{}", name);
+  const std::string meant = closest(name, {"sluice", "math", "string", "table", "pairs", "ipairs", "tostring", "tonumber"});
+  return meant.empty() ? std::string() : fmt::format("did you mean \"{}\"?", meant);
+}
+
+}  // namespace
+
+LuaMessage read_lua_message(std::string_view message, std::string_view chunk) {
+  LuaMessage read;
+  if (message.starts_with(chunk) && message.substr(chunk.size()).starts_with(':')) {
+    const char* const end = message.data() + message.size();
+    const auto parsed = std::from_chars(message.data() + chunk.size() + 1, end, read.line);
+    if (parsed.ec == std::errc() && parsed.ptr + 1 < end && *parsed.ptr == ':')
+      message.remove_prefix(static_cast<size_t>(parsed.ptr + 2 - message.data()));
+  }
+  read.text = message;
+  read.hint = hint_for(message);
+  return read;
+}
+
+}  // namespace sluice
