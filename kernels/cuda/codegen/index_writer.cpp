@@ -8,6 +8,8 @@
 namespace sluice::cuda::codegen {
 namespace {
 
+constexpr int kMostTogether = 8;       // lines of pages that are summed at once ...
+constexpr int kMostComputed = 64;      // ... if what they read is computed from no more nodes than these
 constexpr int kMostUnrolledTaps = 16;  // of a convolution over pages: the text is one for all of them
 
 bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.attributes.axis == Axis::kPage; }
@@ -67,49 +69,67 @@ void IndexWriter::compute_along_pages(NodeId id) {
   const Node& current = node(id);
   const NodeId input = current.inputs[0];
   comment(id);
+  if (current.op == Op::kConv1d) {
+    convolve_pages(id);
+    return;
+  }
+  const int64_t lines = elements_per_page(current.shape);  // of pages
+  const int64_t few = std::max(1, kMostComputed / layout_.inlined[static_cast<size_t>(input)]);
+  const int together = static_cast<int>(std::min({lines, few, int64_t{kMostTogether}}));
+  const Reduction reduction = current.op == Op::kSoftmax ? Reduction{.op = "PowerSum"} : reduction_of(current.op);
+  writer_.open("for (int begin = 0; begin < {}; begin += {})", lines, together);
+  writer_.line("{} sums[{}];", current.op == Op::kSoftmax ? "float2" : "float", together);
   const auto over_pages = [&](const Index& index, const auto& body) {
-    writer_.write("#pragma unroll 4");
+    writer_.line("#pragma unroll {}", together < 4 ? 4 : 1);
     writer_.open("for (int p = first + static_cast<int>(threadIdx.x); p < first + count; p += blockDim.x)");
     Values values(scope_, writer_, "w");
     body(values, index);
     writer_.close();
   };
-  if (current.op == Op::kConv1d) {
-    convolve_pages(id);
-    return;
-  }
-  const bool line = current.op == Op::kSoftmax || current.op == Op::kNormalize;
-  // One number (or line of pages) after the other, each by the whole block.
-  writer_.open("for (int r = 0; r < {}; ++r)", elements_per_page(current.shape));
-  Index index = split(writer_, current.shape, "r");
-  at(index, Axis::kPage) = "p";
-  if (line) {
-    const bool softmax = current.op == Op::kSoftmax;
-    if (softmax) {
+  const auto each_line = [&](const auto& body) {
+    writer_.write("#pragma unroll");
+    writer_.open("for (int line = 0; line < {}; ++line)", together);
+    writer_.write("const int r = begin + line;");
+    if (lines % together != 0) writer_.line("if (r >= {}) break;", lines);
+    Index index = split(writer_, current.shape, "r");
+    at(index, Axis::kPage) = "p";
+    body(index);
+    writer_.close();
+  };
+  if (lines % together != 0) writer_.line("for (auto& sum : sums) sum = {}::start();", reduction.op);
+  each_line([&](const Index& index) {
+    if (current.op == Op::kSoftmax) {
       writer_.write("float largest = Max::start();");
       over_pages(index,
                  [&](Values& values, const Index& i) { writer_.line("largest = max_of(largest, {});", values.read(input, i)); });
-      writer_.line("largest = {}<Max>(largest);", crew_.combine);
+      writer_.write("const float shift = largest == Max::start() ? 0 : largest;");
+      writer_.write("float total = 0;");
+      over_pages(index,
+                 [&](Values& values, const Index& i) { writer_.line("total += expf({} - shift);", values.read(input, i)); });
+      writer_.write("sums[line] = {largest, total};");
+      return;
     }
-    const auto weight = [&](const std::string& x) { return softmax ? fmt::format("expf({} - largest)", x) : x; };
-    writer_.write("float total = 0;");
-    over_pages(index, [&](Values& values, const Index& i) { writer_.line("total += {};", weight(values.read(input, i))); });
-    writer_.line("total = {}<Add>(total);", crew_.combine);
-    over_pages(index, [&](Values& values, const Index& i) {
-      const std::string x = values.read(input, i);
-      writer_.line("{} = {} / total;", *place_of(scope_, id, i), weight(x));
-    });
-  } else {
-    const Reduction reduction = reduction_of(current.op);
     writer_.line("float sum = {}::start();", reduction.op);
     over_pages(index, [&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
       const bool product = current.op == Op::kContract;
       writer_.write(reduction.step("sum", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], i)) : x));
     });
-    writer_.line("sum = {}<{}>(sum);", crew_.combine, reduction.op);
-    writer_.line("if (threadIdx.x == 0) {} = {};", *place_of(scope_, id, index), reduction.finished("sum", "row.pages"));
-  }
+    writer_.write("sums[line] = sum;");
+  });
+  writer_.line("{}_each<{}>(sums);", crew_.combine, reduction.op);
+  each_line([&](const Index& index) {
+    if (current.op == Op::kSoftmax || current.op == Op::kNormalize) {
+      over_pages(index, [&](Values& values, const Index& i) {
+        const std::string x = values.read(input, i);
+        writer_.line("{} = {};", *place_of(scope_, id, i),
+                     current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) / sums[line].y", x)
+                                                : fmt::format("{} / sums[line]", x));
+      });
+    } else {
+      writer_.line("if (threadIdx.x == 0) {} = {};", *place_of(scope_, id, index), reduction.finished("sums[line]", "row.pages"));
+    }
+  });
   writer_.close();
   writer_.write("__syncthreads();");
 }

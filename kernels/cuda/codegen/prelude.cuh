@@ -167,6 +167,17 @@ struct Min {
   static __device__ __forceinline__ float start() { return SLUICE_INF; }
 };
 
+/// The largest of some numbers, and the sum of their powers beside it.
+struct PowerSum {
+  static __device__ __forceinline__ float2 of(float2 a, float2 b) {
+    const float largest = max_of(a.x, b.x);
+    if (largest == -SLUICE_INF) return {largest, a.y + b.y};
+    // Rounded alike whichever of the two comes first, so that all threads have the same.
+    return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - largest)), __fmul_rn(b.y, expf(b.x - largest)))};
+  }
+  static __device__ __forceinline__ float2 start() { return {-SLUICE_INF, 0}; }
+};
+
 /// One row of a decode pass.
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
@@ -310,6 +321,31 @@ __device__ T combine_block(T x) {
   for (int offset = 16; offset > 0; offset /= 2) x = Op::of(x, __shfl_xor_sync(~0U, x, offset));
   __syncthreads();
   return x;
+}
+
+__device__ __forceinline__ float from_lane(float x, int offset) { return __shfl_xor_sync(~0U, x, offset); }
+__device__ __forceinline__ float2 from_lane(float2 x, int offset) { return {from_lane(x.x, offset), from_lane(x.y, offset)}; }
+
+/// The same for several numbers, or pairs, of every thread at once.
+template <class Op, int kNumber, class T>
+__device__ void combine_block_each(T (&x)[kNumber]) {
+  __shared__ T warps[32][kNumber];
+  const int lane = threadIdx.x % 32;
+  const int count = blockDim.x / 32;
+#pragma unroll
+  for (int i = 0; i < kNumber; ++i) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) x[i] = Op::of(x[i], from_lane(x[i], offset));
+    if (lane == 0) warps[threadIdx.x / 32][i] = x[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kNumber; ++i) {
+    x[i] = lane < count ? warps[lane][i] : static_cast<T>(Op::start());
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) x[i] = Op::of(x[i], from_lane(x[i], offset));
+  }
+  __syncthreads();
 }
 
 /// Tells top-k how many scores of the row there are to select from, and how many to take.

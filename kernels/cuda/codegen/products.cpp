@@ -63,7 +63,24 @@ Shape without(const Shape& shape, Axis one, Axis other) {
   return rest;
 }
 
+/// The one node that reads `id`, if it is a maximum or a minimum.
+NodeId folded_by(const FlowLayout& layout, NodeId id) {
+  NodeId reader = kNoNode;
+  for (size_t i = 0; i < layout.plan.graph.nodes.size(); ++i) {
+    for (const NodeId input : layout.plan.graph.nodes[i].inputs) {
+      if (input != id) continue;
+      if (reader != kNoNode) return kNoNode;
+      reader = static_cast<NodeId>(i);
+    }
+  }
+  if (reader == kNoNode) return kNoNode;
+  const Op op = layout.node(reader).op;
+  return op == Op::kMax || op == Op::kMin ? reader : kNoNode;
+}
+
 }  // namespace
+
+bool Fold::has(NodeId id) const { return std::find(nodes.begin(), nodes.end(), id) != nodes.end(); }
 
 std::string Product::bound_name() const {
   if (bound == Bound::kNone) return "Bound::kNone";
@@ -100,6 +117,31 @@ std::optional<Product> find_product(const FlowLayout& layout, NodeId id) {
   if (shares_axis || extent != product.dim || product.dim % step != 0 || product.dim > kMostDim) return {};
   if (product.results > kMostResults || product.lines > kMostLines) return {};
   return product;
+}
+
+Fold find_fold(const FlowLayout& layout, const Product& product, const std::vector<NodeId>& computed) {
+  Fold fold;
+  if ((product.lines & (product.lines - 1)) != 0) return fold;
+  std::vector<NodeId> nodes;
+  size_t lines = 0;  // axes that are folded
+  size_t results = 0;
+  for (NodeId id = product.node; !layout.slots[static_cast<size_t>(id)].stored;) {
+    id = folded_by(layout, id);
+    if (id == kNoNode || std::find(computed.begin(), computed.end(), id) == computed.end()) break;
+    const Node& reader = layout.node(id);
+    if (!nodes.empty() && layout.node(nodes.front()).op != reader.op) break;
+    if (has_axis(product.line_shape, reader.attributes.axis)) {
+      ++lines;
+    } else if (has_axis(product.result_shape, reader.attributes.axis)) {
+      ++results;
+    } else {
+      break;
+    }
+    nodes.push_back(id);
+    const bool of_results = results > 0 && results == product.result_shape.size();
+    if (lines == product.line_shape.size() && (results == 0 || of_results)) fold = {nodes, of_results};
+  }
+  return fold;
 }
 
 std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<Product>& products) {

@@ -8,6 +8,15 @@
 
 namespace sluice::cuda::codegen {
 
+/// Maxima, or minima, of all that a product gives a page: over all lines of the page and perhaps over all results. Warps find
+/// them in registers; what lies between the product and the last of them is stored only where a sum is not finite.
+struct Fold {
+  std::vector<NodeId> nodes;  // in the order of reading; empty: there is no fold
+  bool of_results = false;
+
+  bool has(NodeId id) const;
+};
+
 /// What `find_product` finds, for people.
 inline constexpr const char* kProductsTaken =
     "products of bf16 or 8 bits with the query, of 16 to 256 channels in steps of 16 (of 8 bits: 32), at most 16 lines a page "
@@ -31,6 +40,7 @@ struct Product {
   int lines = 1;       // of `dim` channels in a page
   Shape result_shape;  // axes of q but dim
   Shape line_shape;    // axes of the parts but page and dim
+  Fold fold;           // by `find_fold`
 
   int steps() const { return dim / 16; }
   int tiles() const { return (results + 7) / 8; }
@@ -61,6 +71,8 @@ struct CopiedRun {
 
 /// If node `id` can be computed so.
 std::optional<Product> find_product(const FlowLayout& layout, NodeId id);
+/// What becomes of a product in registers; `computed`: what its launch computes.
+Fold find_fold(const FlowLayout& layout, const Product& product, const std::vector<NodeId>& computed);
 /// What has to be copied for products, in the order of the block.
 std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<Product>& products);
 

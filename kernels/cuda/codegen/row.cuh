@@ -228,6 +228,50 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], 
   }
 }
 
+/// Combines the sums of a product (multiply_lines), `divisor` times what they are to be, over the kLines lines of each page, and
+/// if kOfResults over its results. counts(line): whether a line is there; give(page of the tile, result, x), by one lane for
+/// each. Returns, by lane, whether a sum that counts is not finite: then nothing that was given does. By all lanes of a warp.
+template <class Op, int kLines, int kResults, bool kOfResults, int kTiles, class Counts, class Give>
+__device__ __forceinline__ bool fold_products(const float (&sums)[kTiles][4], int divisor, const Counts& counts,
+                                              const Give& give) {
+  constexpr int kHalfLines = kLines < 8 ? kLines : 8;  // of a page, among eight lines
+  constexpr int kHalves = kLines < 16 ? 2 : 1;         // of sixteen lines, that belong to different pages
+  constexpr int kFolded = kOfResults ? 1 : 2 * kTiles;
+  const int lane = threadIdx.x % 32;
+  const bool there[2] = {counts(lane / 4), counts(lane / 4 + 8)};
+  float folded[kHalves][kFolded];
+#pragma unroll
+  for (int i = 0; i < kHalves * kFolded; ++i) folded[i / kFolded][i % kFolded] = Op::start();
+  bool odd = false;
+#pragma unroll
+  for (int i = 0; i < 4 * kTiles; ++i) {
+    const int half = i % 4 / 2;
+    if (!there[half] || i / 4 * 8 + lane % 4 * 2 + i % 2 >= kResults) continue;
+    const float sum = sums[i / 4][i % 4];
+    float& to = folded[half % kHalves][kOfResults ? 0 : i / 4 * 2 + i % 2];
+    to = Op::of(to, sum);
+    odd |= !isfinite(sum);
+  }
+#pragma unroll
+  for (int i = 0; i < kHalves * kFolded; ++i) {
+    float& x = folded[i / kFolded][i % kFolded];
+#pragma unroll
+    for (int step = 4; step < 4 * kHalfLines; step *= 2) x = Op::of(x, __shfl_xor_sync(~0U, x, step));
+    if constexpr (kOfResults) {
+#pragma unroll
+      for (int step = 1; step < 4; step *= 2) x = Op::of(x, __shfl_xor_sync(~0U, x, step));
+    }
+  }
+  if (lane / 4 % kHalfLines == 0 && (!kOfResults || lane % 4 == 0)) {
+#pragma unroll
+    for (int i = 0; i < kHalves * kFolded; ++i) {
+      const int result = kOfResults ? 0 : i % kFolded / 2 * 8 + lane % 4 * 2 + i % 2;
+      if (result < kResults) give((i / kFolded * 8 + lane / 4) / kLines, result, folded[i / kFolded][i % kFolded] / divisor);
+    }
+  }
+  return odd;
+}
+
 /// The blocks that have a row.
 class RowBlocks {
  public:
@@ -271,6 +315,26 @@ class RowBlocks {
 #pragma unroll 1
     for (int block = 1; block < count; ++block) x = Op::of(x, parts[block]);
     return x;
+  }
+
+  /// The same for several numbers, or pairs, at once.
+  template <class Op, int kNumber, class T>
+  __device__ void combine_each(T (&x)[kNumber]) {
+    combine_block_each<Op>(x);
+    if (count == 1) return;
+    struct Numbers {
+      T at[kNumber];
+    } mine;
+#pragma unroll
+    for (int i = 0; i < kNumber; ++i) mine.at[i] = x[i];
+    const Numbers* const parts = exchange(mine);
+#pragma unroll
+    for (int i = 0; i < kNumber; ++i) x[i] = parts[0].at[i];
+#pragma unroll 1
+    for (int block = 1; block < count; ++block) {
+#pragma unroll
+      for (int i = 0; i < kNumber; ++i) x[i] = Op::of(x[i], parts[block].at[i]);
+    }
   }
 
   /// What the block that has page `page` holds of it; each has `share` pages.

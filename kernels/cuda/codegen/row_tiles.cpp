@@ -8,25 +8,40 @@
 namespace sluice::cuda::codegen {
 namespace {
 
-constexpr int kTileLines = 16;             // of a matrix product
+constexpr int kProductLines = 16;          // of a matrix product
+constexpr int kMostTileLines = 32;         // which lanes ask for one by one
+constexpr int64_t kMostTileNumbers = 512;  // of a warp: what products give pages of a tile
 constexpr int64_t kMostStageBytes = 4400;  // of a warp, so that all have several stages
 
-/// Pages of a tile: as many as make one matrix product, and no more than a stage has room for.
+/// Pages of a tile: as many as make one matrix product, or two where a page has many lines, and no more than there is room for.
 int tile_pages_of(const std::vector<Product>& products, const std::vector<CopiedRun>& runs) {
   int lines = 1;
-  for (const Product& product : products) lines = std::max(lines, product.lines);
+  int64_t numbers = 0;  // a page
+  for (const Product& product : products) {
+    lines = std::max(lines, product.lines);
+    numbers += int64_t{product.lines} * product.results;
+  }
   int64_t bytes = 0;  // a page
   for (const CopiedRun& run : runs) bytes += int64_t{run.lines} * run.stride();
-  int pages = kTileLines;
-  while (pages > 1 && (pages * lines > kTileLines || pages * bytes > kMostStageBytes)) pages /= 2;
+  const auto fit = [&](int pages) {
+    const bool in_one = pages * lines <= kProductLines;
+    return (in_one || (pages * lines <= kMostTileLines && pages * numbers <= kMostTileNumbers)) &&
+           pages * bytes <= kMostStageBytes;
+  };
+  int pages = kProductLines;
+  while (pages > 1 && !fit(pages)) pages /= 2;
   return pages;
 }
 
 }  // namespace
 
 void RowTilesWriter::find_products(const Launch& launch) {
-  for (const NodeId id : layout_.computed_by(launch)) {
-    if (const auto product = find_product(layout_, id)) products_.push_back(*product);
+  const std::vector<NodeId> computed = layout_.computed_by(launch);
+  for (const NodeId id : computed) {
+    auto product = find_product(layout_, id);
+    if (!product) continue;
+    product->fold = find_fold(layout_, *product, computed);
+    products_.push_back(std::move(*product));
   }
   runs_ = runs_to_copy(layout_, products_);
   scope_.tile_pages = tile_pages_of(products_, runs_);
@@ -129,12 +144,43 @@ void RowTilesWriter::write_queries() {
   }
 }
 
+/// Stores the maxima or minima of `sums`; `odd` if any of these is not finite.
+void RowTilesWriter::write_fold(const Product& product) {
+  const NodeId id = product.fold.nodes.back();
+  const int tokens = graph_.geometry.page;
+  const int token_axis = find_axis(product.line_shape, Axis::kToken);
+  const bool ragged = token_axis >= 0 && product.line_shape[static_cast<size_t>(token_axis)].extent == tokens;
+  writer_.open("const auto counts = [&](int of_product)");
+  writer_.write("const int line = first_line + of_product;");
+  writer_.line("if (line >= tile_count * {}) return false;", product.lines);
+  if (ragged) {
+    const Index index = split(writer_, product.line_shape, fmt::format("(line % {})", product.lines));
+    writer_.line("return {} < row.last_tokens || tile_first + line / {} != row.pages - 1;", at(index, Axis::kToken),
+                 product.lines);
+  } else {
+    writer_.write("return true;");
+  }
+  writer_.close(";");
+  writer_.open("const auto give = [&](int of_product, {}, float x)", product.fold.of_results ? "int" : "int result");
+  writer_.line("const int page = first_line / {} + of_product;", product.lines);
+  writer_.write("if (page >= tile_count) return;");
+  writer_.write("const int p = tile_first + page;");
+  Index index;
+  if (!product.fold.of_results) index = split(writer_, product.result_shape, "result");
+  at(index, Axis::kPage) = "p";
+  writer_.line("{} = x;", *place_of(scope_, id, index));
+  writer_.close(";");
+  writer_.line("odd |= fold_products<{}, {}, {}, {}>(sums, {}, counts, give);", reduction_of(node(id).op).op, product.lines,
+               product.results, product.fold.of_results,
+               reduction_of(node(product.node).op).mean ? fmt::format("{}", product.dim) : "1");
+}
+
 /// Stores `sums` where the value belongs; `odd` if any is not finite.
 void RowTilesWriter::write_product_results(const Product& product) {
   writer_.write("#pragma unroll");
   writer_.open("for (int i = 0; i < {}; ++i)", 4 * product.tiles());
   writer_.write("const float sum = sums[i / 4][i % 4];");
-  writer_.write("const int line = lane / 4 + i % 4 / 2 * 8;");
+  writer_.write("const int line = first_line + lane / 4 + i % 4 / 2 * 8;");
   writer_.write("const int result = i / 4 * 8 + lane % 4 * 2 + i % 2;");
   writer_.line("if (line >= tile_count * {} || result >= {}) continue;", product.lines, product.results);
   Index index = split(writer_, product.result_shape, "result");
@@ -160,7 +206,15 @@ void RowTilesWriter::write_product(const Product& product) {
     const auto in_run = static_cast<int64_t>(of_block.offset - runs_[i].part.offset);
     return fmt::format("from + {} + line * {}", begin + in_run, runs_[i].stride());
   };
-  writer_.line("const int line = min(lane % 16, {});", lines - 1);
+  writer_.write("bool odd = false;");
+  const bool several = lines > kProductLines;
+  if (several) {
+    writer_.write("#pragma unroll 1");
+    writer_.open("for (int first_line = 0; first_line < tile_count * {}; first_line += {})", product.lines, kProductLines);
+  } else {
+    writer_.write("constexpr int first_line = 0;");
+  }
+  writer_.line("const int line = min(first_line + lane % 16, {});", lines - 1);
   writer_.line("const uint32_t a_lines = {} + lane / 16 * 16;", address(product.parts.front()));
   writer_.line("const uint32_t b_lines = {} + lane / 16 * 16;", address(product.parts.back()));
   writer_.line("float sums[{}][4];", product.tiles());
@@ -175,12 +229,21 @@ void RowTilesWriter::write_product(const Product& product) {
     writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
     writer_.line("else {}", multiply(kMostParts));
   }
-  writer_.write("bool odd = false;");
-  write_product_results(product);
+  if (product.fold.nodes.empty()) {
+    write_product_results(product);
+  } else {
+    write_fold(product);
+  }
+  if (several) writer_.close();
   writer_.open("if (__any_sync(~0U, odd))");
-  writer_.write("__syncwarp();");
   unrolled_ = 1;  // this hardly ever runs, and should not be in the way of what does
-  compute_elements(product.node, true, "!isfinite");
+  if (product.fold.nodes.empty()) {
+    writer_.write("__syncwarp();");
+    compute_elements(product.node, true, "!isfinite");
+  } else {
+    compute(product.node, true);
+    for (const NodeId id : product.fold.nodes) compute(id, true);
+  }
   unrolled_ = 8;
   writer_.close();
   writer_.close();
@@ -221,7 +284,8 @@ void RowTilesWriter::write_stage() {
 
 void RowTilesWriter::compute_beside_products(const Launch& launch) {
   for (const NodeId id : layout_.computed_by(launch)) {
-    const bool done = std::any_of(products_.begin(), products_.end(), [&](const Product& product) { return product.node == id; });
+    const bool done = std::any_of(products_.begin(), products_.end(),
+                                  [&](const Product& product) { return product.node == id || product.fold.has(id); });
     if (!done) compute(id, true);
   }
 }

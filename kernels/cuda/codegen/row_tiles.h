@@ -40,6 +40,7 @@ class RowTilesWriter : public IndexWriter {
  private:
   void find_products(const Launch& launch);
   void write_product_results(const Product& product);
+  void write_fold(const Product& product);
   void open_queue();
   void write_stage();
 };

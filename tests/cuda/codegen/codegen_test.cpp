@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/codegen/attending_path.h"
@@ -40,6 +41,34 @@ TEST_F(CudaCodegen, ShippedFlowsCompile) {
       EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty()) << name;
     }
   }
+}
+
+TEST_F(CudaCodegen, CoversCompile) {
+  for (const char* name : {"covers/luka", "covers/luka_near", "covers/luka_mixed"}) {
+    for (const int head_dim : {64, 128}) {
+      const GeneratedSource source = generated(shipped(name, head_dim, 4));
+      EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty()) << name;
+    }
+  }
+}
+
+TEST_F(CudaCodegen, MaximaOfProductsNeverLeaveRegisters) {
+  const auto folds = [](const std::string& score, int group) {
+    const std::string source = fmt::format(
+        "local it = sluice.flow {{ name = 'it', page = 16 }}\n"
+        "function it.index(q, c) return sluice.topk({}, {{ k = 2 }}) end\n"
+        "return it",
+        score);
+    const std::string text = generated(compile(trace(source, "it.lua", {.head_dim = 64, .group = group})).plan).text;
+    const size_t at = text.find("|= fold_products<");
+    return at == std::string::npos ? "" : text.substr(at + 3, text.find('>', at) - at - 2);
+  };
+  EXPECT_EQ(folds("c.k:dot(q):max('token', 'head')", 4), "fold_products<Max, 16, 4, true>");
+  EXPECT_EQ(folds("c.k:dot(q):min('head'):min('token')", 12), "fold_products<Min, 16, 12, true>");
+  EXPECT_EQ(folds("c.k:dot(q):max('token'):mean('head')", 4), "fold_products<Max, 16, 4, false>");
+  EXPECT_EQ(folds("c.k:dot(q):max('head'):mean('token')", 4), "") << "lines are not folded";
+  EXPECT_EQ(folds("(c.k:dot(q):max('token') + c.k:dot(q):min('token')):mean('head')", 4), "") << "two read the product";
+  EXPECT_EQ(folds("c.k:dot(q):mean('token'):mean('head')", 4), "");
 }
 
 TEST_F(CudaCodegen, SmallBlocksThatHoldRowsCompile) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "scripting/lua/trace.h"
 #include "tests/cuda/codegen/row_problem.h"
 
 namespace sluice::testing {
@@ -61,6 +62,27 @@ TEST_F(CudaRowKernel, TakesInfinitiesAndNaNAsTheyAre) {
         RowProblem(quest_graph(kGeometry, GraphBuilder::budget(pages / 2, 1, 1)), lengths_of(2, pages), content));
     expect_one_kernel_like_several(
         RowProblem(mean_score_graph(kGeometry, GraphBuilder::budget(pages / 2, 1, 1)), lengths_of(2, pages), content));
+  }
+}
+
+TEST_F(CudaRowKernel, FoldsWhatTokensScoreAsSeveralKernelsDo) {
+  for (const char* score :
+       {"c.k:dot(q):max('token', 'head')", "c.k:dot(q):max('token'):mean('head')", "c.k:dot(q):min('head', 'token')",
+        "c.k:dot(q):max('head'):mean('token')", "c.near:dot(q):max('token', 'head')", "c.near:dot(q):min('token'):max('head')",
+        "c.near:dot(q:mean('head')):max('token')", "c.some:dot(q):max('sub', 'head')"}) {
+    const std::string source = fmt::format(
+        "local it = sluice.flow {{ name = 'it', page = 8, fields = {{ near = 'e4m3' }} }}\n"
+        "function it.cache(c) c.near = c.k c.some = c.k:max_interleave('token', 2) end\n"
+        "function it.index(q, c) return sluice.topk({}, {{ k = 21, first = 1, last = 2 }}) end\n"
+        "return it",
+        score);
+    const FlowGraph graph = trace(source, "it.lua", {.head_dim = kGeometry.head_dim, .group = kGeometry.group});
+    for (const bool specials : {false, true}) {
+      for (const auto& [sequences, pages] : {std::pair{1, 3}, {2, 33}, {3, 700}, {1, 5000}, {16, 300}}) {
+        SCOPED_TRACE(fmt::format("{}, {} sequences of {} pages", score, sequences, pages));
+        expect_one_kernel_like_several(RowProblem(graph, lengths_of(sequences, pages), {.levels = 7, .specials = specials}));
+      }
+    }
   }
 }
 
