@@ -157,7 +157,7 @@ JobDocument DocumentSource::next() {
   }
   JobDocument document;
   for (Sample& sample : samples) {
-    document.push_back({std::move(sample), {}});
+    document.push_back({std::move(sample), {}, task.occasion});
     document.back().sampling.seed = rng.next();  // greedy, but flows may draw
   }
   given_ += static_cast<int>(document.size());

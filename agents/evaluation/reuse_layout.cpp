@@ -1,5 +1,7 @@
 #include "agents/evaluation/reuse_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -37,22 +39,59 @@ std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int bloc
   return segments;
 }
 
-KnownText known_text(std::span<const int32_t> document, std::span<const Segment> segments) {
-  KnownText known;
-  const auto append = [&](int first, int end) {
-    known.tokens.insert(known.tokens.end(), document.begin() + first, document.begin() + end);
-  };
-  for (size_t i = segments.size(); i-- > 0;) {
-    const auto first = static_cast<int>(known.tokens.size());
-    append(segments[i].first, segments[i].end);
-    known.segments.push_back({first, static_cast<int>(known.tokens.size()), segments[i].extra_key});
+std::string name_of_segment(Occasion occasion, size_t place) {
+  switch (occasion) {
+    case Occasion::kRetrieval:
+      return fmt::format("document {}", place);
+    case Occasion::kAgents:
+      return fmt::format("agent {}", place);
+    case Occasion::kChat:
+      return "chat";
+    default:
+      return "document";
   }
+}
+
+std::vector<KnownText> known_texts(Occasion occasion, std::span<const int32_t> document, std::span<const Segment> segments) {
+  const auto copy = [&](std::vector<int32_t>& to, int first, int end) {
+    to.insert(to.end(), document.begin() + first, document.begin() + end);
+  };
+  std::vector<int32_t> between;  // segments, before and behind
   int before = 0;
   for (const Segment& segment : segments) {
-    append(before, segment.first);
+    copy(between, before, segment.first);
     before = segment.end;
   }
-  append(before, static_cast<int>(document.size()));  // and the last page of a segment is full
+  copy(between, before, static_cast<int>(document.size()));
+
+  std::vector<KnownText> known;
+  if (occasion == Occasion::kAgents) {
+    for (size_t i = 0; i < segments.size(); ++i) {
+      KnownText& asked = known.emplace_back();
+      asked.tokens = between;
+      copy(asked.answer, segments[i].first, segments[i].end);
+      asked.answer.push_back(between.front());  // of the last token that is generated there is no K and V
+      asked.answer_key = name_of_segment(occasion, i);
+    }
+    return known;
+  }
+  const auto add = [&](KnownText& text, size_t place) {
+    const auto first = static_cast<int>(text.tokens.size());
+    copy(text.tokens, segments[place].first, segments[place].end);
+    text.segments.push_back({first, static_cast<int>(text.tokens.size()), name_of_segment(occasion, place)});
+  };
+  if (occasion == Occasion::kRetrieval) {
+    for (size_t i = 0; i < segments.size(); ++i) {
+      KnownText& alone = known.emplace_back();
+      add(alone, i);
+      alone.tokens.insert(alone.tokens.end(), between.begin(), between.end());
+    }
+    return known;
+  }
+  KnownText& text = known.emplace_back();
+  if (occasion == Occasion::kChat) text.tokens = between;  // the turns that are dropped
+  for (size_t i = 0; i < segments.size(); ++i) add(text, occasion == Occasion::kChat ? i : segments.size() - 1 - i);
+  text.tokens.insert(text.tokens.end(), between.begin(), between.end());
   return known;
 }
 

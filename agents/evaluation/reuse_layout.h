@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "agents/tasks/task.h"
 #include "host/serving/segment_reuse.h"
 
 namespace sluice {
@@ -20,12 +22,19 @@ struct ReuseLayout {
 /// the one half without the other. Empty where the document is too short.
 std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts = {});
 
-/// A text that has the segments of a document in the opposite order, and then what stands between them: whoever computes it knows
-/// each segment without what comes before it in the document.
+/// A text that somebody has computed before.
 struct KnownText {
   std::vector<int32_t> tokens;
   std::vector<Segment> segments;
+  std::vector<int32_t> answer;  // that is generated behind it
+  std::string answer_key;       // under which that is known
 };
-KnownText known_text(std::span<const int32_t> document, std::span<const Segment> segments);
+
+/// The name under which segment `place` of a document is known on an occasion.
+std::string name_of_segment(Occasion occasion, size_t place);
+/// What has to be computed for the segments of a document to be known, each without what comes before it in the document; on
+/// kChat without its first turns alone. What stands between segments is part of it, so that their last pages are full; where
+/// they are answers, the last block of each may be unknown.
+std::vector<KnownText> known_texts(Occasion occasion, std::span<const int32_t> document, std::span<const Segment> segments);
 
 }  // namespace sluice

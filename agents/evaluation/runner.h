@@ -20,6 +20,7 @@ namespace sluice {
 struct Job {
   Sample sample;
   SamplingOptions sampling;
+  Occasion occasion = Occasion::kOneText;  // the same in all of a document
 };
 
 /// Jobs whose prompts start with the same text, which is prefilled once.

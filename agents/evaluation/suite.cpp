@@ -113,7 +113,8 @@ Suite reuse_suite() {
   suite.speed_pairs = 24;
   suite.stages.push_back({"reuse", kRealThreshold, {}});
   suite.leaves_to_mini = true;
-  for (const char* task : {"needle_multiquery", "variable_tracking", "common_words", "frequent_words", "salad", "trace"})
+  for (const char* task :
+       {"needle_multiquery", "variable_tracking", "common_words", "frequent_words", "salad", "trace", "chat", "rag", "agents"})
     suite.stages.back().tasks.push_back(task_of(task, 8192, 64));
   return suite;
 }

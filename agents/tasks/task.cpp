@@ -35,6 +35,14 @@ Task salad_task(const SaladKind& kind) {
           }};
 }
 
+/// Questions of another task about text that stood elsewhere before.
+Task occasion_task(const char* name, Occasion occasion, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
+  Task asked = task(name, "reuse", in_mini, in_english);
+  asked.in_suites = false;
+  asked.occasion = occasion;
+  return asked;
+}
+
 /// One that flows answer on the mini model that never look at the query.
 Task english_task(const char* name, const char* group, GeneratorFunction& generate) {
   return {name, group, false, false, true, [name, &generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
@@ -61,6 +69,9 @@ const std::vector<Task>& all_tasks() {
       salad_task({"salad_hard", kSaladHard}),
       salad_task({"salad_very_hard", kSaladVeryHard}),
       task("trace", "trace", mini::trace, english::trace),
+      occasion_task("chat", Occasion::kChat, mini::needle_multiquery, english::needle_multiquery),
+      occasion_task("rag", Occasion::kRetrieval, mini::needle_multiquery, english::needle_multiquery),
+      occasion_task("agents", Occasion::kAgents, mini::variable_tracking, english::variable_tracking),
   };
   return tasks;
 }

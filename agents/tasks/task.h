@@ -61,13 +61,22 @@ struct TaskContext {
 /// `tokens` is too small for the task. At most `questions` samples, at least one: as many as the document can answer.
 using Generator = std::function<std::vector<Sample>(const TaskContext&, Rng&, int tokens, int questions)>;
 
+/// Where the parts of a document stood before, where that matters (suite reuse).
+enum class Occasion : uint8_t {
+  kOneText,    // in one other text, in the opposite order
+  kChat,       // in a conversation whose beginning has been dropped since: in the same order, behind other text
+  kRetrieval,  // each in a prompt of its own, under a name of its own
+  kAgents,     // each was the answer of another agent, under that agent's name
+};
+
 struct Task {
   std::string name;
-  std::string group;        // of the result table: "needle", "tracking", "words", "salad", "trace"
+  std::string group;        // of the result table: "needle", "tracking", "words", "salad", "trace", "reuse"
   bool in_mini = true;      // the mini dialect has it; English has all
   bool judges_mini = true;  // and there it tells flows apart, so that built-in suites ask it
-  bool in_suites = true;    // on any model; else it is asked for by name alone
+  bool in_suites = true;    // on any model; else it is asked for by name, or by a suite that is about it
   Generator generate = {};
+  Occasion occasion = Occasion::kOneText;
 };
 
 /// Every built-in task, in the order of docs/TASKS.md.

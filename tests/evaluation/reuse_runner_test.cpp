@@ -66,7 +66,9 @@ TEST(ReuseLayout, WhatIsKnownHasTheSegmentsInTheOppositeOrder) {
   std::vector<int32_t> document(1000);
   for (size_t i = 0; i < document.size(); ++i) document[i] = static_cast<int32_t>(i);
   const std::vector<Segment> segments = segments_of({.segment = 128, .share = 0.8, .least = 2}, 1000, 64);
-  const KnownText known = known_text(document, segments);
+  const std::vector<KnownText> texts = known_texts(Occasion::kOneText, document, segments);
+  ASSERT_EQ(texts.size(), 1U);
+  const KnownText& known = texts.front();
   EXPECT_EQ(known.tokens.size(), document.size());
   ASSERT_EQ(known.segments.size(), segments.size());
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -78,6 +80,38 @@ TEST(ReuseLayout, WhatIsKnownHasTheSegmentsInTheOppositeOrder) {
   std::vector<int32_t> sorted = known.tokens;
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(sorted, document) << "nothing else, and all of it";
+}
+
+TEST(ReuseLayout, ChatsDocumentsAndAgentsKnowEachSegmentOnce) {
+  std::vector<int32_t> document(1000);
+  for (size_t i = 0; i < document.size(); ++i) document[i] = static_cast<int32_t>(i);
+  const std::vector<Segment> segments = segments_of({.segment = 128, .share = 0.8, .least = 2}, 1000, 64);
+  const auto is_segment = [&](std::span<const int32_t> text, size_t place) {
+    return std::equal(text.begin(), text.end(), document.begin() + segments[place].first, document.begin() + segments[place].end);
+  };
+  const std::vector<KnownText> chat = known_texts(Occasion::kChat, document, segments);
+  ASSERT_EQ(chat.size(), 1U);
+  ASSERT_EQ(chat.front().segments.size(), segments.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& there = chat.front().segments[i];
+    EXPECT_TRUE(is_segment(std::span(chat.front().tokens).subspan(size_t(there.first), size_t(there.end - there.first)), i));
+    EXPECT_NE(there.first, segments[i].first) << "it moves";
+    EXPECT_EQ(there.extra_key, name_of_segment(Occasion::kChat, i));
+  }
+  const std::vector<KnownText> documents = known_texts(Occasion::kRetrieval, document, segments);
+  const std::vector<KnownText> agents = known_texts(Occasion::kAgents, document, segments);
+  ASSERT_EQ(documents.size(), segments.size());
+  ASSERT_EQ(agents.size(), segments.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    ASSERT_EQ(documents[i].segments.size(), 1U);
+    const Segment& there = documents[i].segments.front();
+    EXPECT_TRUE(is_segment(std::span(documents[i].tokens).subspan(size_t(there.first), size_t(there.end - there.first)), i));
+    EXPECT_EQ(there.extra_key, name_of_segment(Occasion::kRetrieval, i));
+    EXPECT_TRUE(agents[i].segments.empty());
+    EXPECT_TRUE(is_segment(std::span(agents[i].answer).first(agents[i].answer.size() - 1), i));
+    EXPECT_EQ(agents[i].answer_key, name_of_segment(Occasion::kAgents, i));
+    if (i > 0) EXPECT_NE(documents[i].segments.front().extra_key, documents[0].segments.front().extra_key);
+  }
 }
 
 TEST(RuleCheck, ShippedRulesAgreeWithTheReference) {
@@ -98,6 +132,22 @@ class ReuseRunnerTest : public ::testing::Test {
   static std::string path() { return testing::source_path("host/models/mini").string(); }
   static FlowScript script(const std::string& name) { return read_flow(name); }
 
+  Report judged(const std::vector<std::string>& flows, const std::string& task) {
+    class Quiet final : public Progress {
+     public:
+      void start(double) override {}
+      void show(const std::string&, const std::string&, const std::string&) override {}
+      void advance(double) override {}
+      void shrink(double) override {}
+      void finish() override {}
+    } progress;
+    const Suite suite = changed(load_suite("reuse"), {.samples = 4, .tasks = {task}, .tokens = {1024}});
+    EXPECT_TRUE(suite.reuse);
+    std::vector<Contestant> contestants;
+    for (const std::string& name : flows) contestants.push_back({name, script(name)});
+    return run_cascade(suite, contestants, runner_, context_, Seed::parse("reuse"), progress);
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -106,20 +156,19 @@ class ReuseRunnerTest : public ::testing::Test {
   ReuseRunner runner_;
 };
 
+TEST_F(ReuseRunnerTest, SegmentsAreFoundWhereverTheyStoodBefore) {
+  for (const char* task : {"chat", "rag", "agents"}) {
+    const Report report = judged({"none"}, task);
+    ASSERT_EQ(report.flows.size(), 1U);
+    const FlowReport& flow = report.flows.front();
+    EXPECT_EQ(flow.status, FlowStatus::kPassed) << task << ": " << flow.message;
+    ASSERT_TRUE(flow.speed) << flow.untimed;
+    EXPECT_LT(flow.speed->pages_read, 0.3) << task << ": nine tenths are copied";
+  }
+}
+
 TEST_F(ReuseRunnerTest, EverythingComputedAgainAnswersAsDenseAttentionDoes) {
-  const Suite suite = changed(load_suite("reuse"), {.samples = 4, .tasks = {"needle_multiquery"}, .tokens = {1024}});
-  ASSERT_TRUE(suite.reuse);
-  std::vector<Contestant> contestants;
-  for (const char* name : {"all", "none", "sparsex"}) contestants.push_back({name, script(name)});
-  class Quiet final : public Progress {
-   public:
-    void start(double) override {}
-    void show(const std::string&, const std::string&, const std::string&) override {}
-    void advance(double) override {}
-    void shrink(double) override {}
-    void finish() override {}
-  } progress;
-  const Report report = run_cascade(suite, contestants, runner_, context_, Seed::parse("reuse"), progress);
+  const Report report = judged({"all", "none", "sparsex"}, "needle_multiquery");
   ASSERT_EQ(report.flows.size(), 3U);
   for (const FlowReport& flow : report.flows) {
     EXPECT_EQ(flow.status, FlowStatus::kPassed) << flow.name << ": " << flow.message;
