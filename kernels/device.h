@@ -21,8 +21,6 @@ struct DeviceInfo {
   DataType activation = DataType::kF32;
   int threads = 1;
   int most_group = 16;  // query heads that may share a KV head
-  /// Has all that engines want of it to reuse the K and V of segments.
-  bool reuses_segments = false;
   /// Operations return before they are done, so that the host has time to prepare the next pass.
   bool works_beside_host = false;
 };

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
+#include "agents/bench/device_limits.h"
+#include "agents/bench/segment_copies.h"
 #include "agents/bench/segment_texts.h"
 #include "agents/bench/segments_together.h"
 #include "agents/evaluation/flow_script.h"
@@ -26,13 +28,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Rows of a pass, unless somebody says how many.
 constexpr int kChunk = 512;
+constexpr int kLargeChunk = 4096;  // where a device is fast
 
-EngineOptions options_of(const SegmentLayout& layout, bool prefix_cache) {
+EngineOptions options_of(const SegmentLayout& layout, bool prefix_cache, int chunk) {
   EngineOptions options;
   options.page = kSegmentPage;
   options.max_batch = 1;
-  options.max_pass_tokens = kChunk;
+  options.max_pass_tokens = chunk;
   options.prefix_cache = prefix_cache;
   const int tokens = prefix_cache ? 3 * layout.tokens + 128 * layout.segments : layout.tokens + kSegmentPage;
   options.pages = pages_for(tokens, kSegmentPage) + 4;
@@ -150,8 +154,6 @@ BenchReport run_segments_bench(const BenchOptions& options) {
                      "lower --tokens");
   const std::vector<NamedRule> rules = rules_of(options, config);
   const auto device = create_device(options.device, options.threads);
-  if (!device->info().reuses_segments)
-    throw InputError(fmt::format("device \"{}\" does not reuse the K and V of segments", options.device), "use --device cpu");
   const auto model = is_random ? create_random_model(config, *device) : load_model(model_path(options.model), *device);
   if (options.together > 0) {
     BenchReport report{.name = "segments"};
@@ -159,14 +161,18 @@ BenchReport run_segments_bench(const BenchOptions& options) {
       add_requests_together(*device, *model, layout, options, named.name, named.rule, report.rows);
     return report;
   }
-  Engine whole(*device, *model, nullptr, options_of(layout, false));
-  Engine reusing(*device, *model, nullptr, options_of(layout, true));
+  const int usual_chunk = device->info().works_beside_host ? kLargeChunk : kChunk;
+  const int chunk = options.chunk > 0 ? options.chunk : usual_chunk;
+  BenchReport report{.name = "segments", .copy_tb_per_s = measure_copy_of(options.device, options.threads)};
+  report.rows.push_back(measure_segment_copies(*device, config, layout, options.seconds));
+  set_limits(report);
+  Engine whole(*device, *model, nullptr, options_of(layout, false, chunk));
+  Engine reusing(*device, *model, nullptr, options_of(layout, true, chunk));
   SegmentTexts texts(config, layout, layout.segments);
   for (Request& request : texts.known()) {
     reusing.submit(std::move(request));
     reusing.run_all();
   }
-  BenchReport report{.name = "segments"};
   for (const NamedRule& named : rules)
     report.rows.push_back(measure(whole, reusing, texts, layout, config, named, options.seconds));
   return report;

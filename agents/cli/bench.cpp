@@ -132,12 +132,14 @@ void add_segments_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--reused", options.reused, "Share of the prompt that is segments")
       ->check(finite_number(0.01, 0.999))
       ->capture_default_str();
+  command.add_option("--chunk", options.chunk, "Rows of a pass at most")->check(decimal_number(2, 1 << 16));
   CLI::Option* const boundary =
       command.add_option("--boundary", options.boundary, "Layer that rules look at: all rows are computed below it")
           ->check(decimal_number(0, 1024))
           ->capture_default_str();
   command.add_option("--together", options.together, "So many requests at once, in place of one after the other")
-      ->check(decimal_number(1, 1024));
+      ->check(decimal_number(1, 1024))
+      ->excludes("--chunk");
   command.add_option("--documents", options.documents, "Segments that requests at once have in common, each some of them")
       ->check(decimal_number(1, 1024))
       ->capture_default_str();

@@ -20,22 +20,28 @@
 namespace sluice {
 namespace {
 
-constexpr int kBlock = 128;  // a page of any flow is a part of it: all flows have the same segments
-constexpr int kPassTokens = 512;
-constexpr const char* kExtraKey = "document";
+constexpr int kBlock = 128;             // a page of any flow is a part of it: all flows have the same segments
+constexpr int kPassTokens = 512;        // rows of a pass
+constexpr int kLargePassTokens = 4096;  // where a device is fast
 
 /// The prompts of one document.
 class ReuseBatch final : public PrefilledBatch {
  public:
   size_t bytes() const override {
-    size_t tokens = known.tokens.size();
+    size_t tokens = known_tokens();
     for (const PrefilledPrompt& prompt : prompts) tokens += prompt.tokens.size();
     return tokens * sizeof(int32_t);
   }
 
+  size_t known_tokens() const {
+    size_t tokens = 0;
+    for (const KnownText& text : known) tokens += text.tokens.size() + text.answer.size();
+    return tokens;
+  }
+
   std::vector<PrefilledPrompt> prompts;
   std::vector<Segment> segments;  // of each prompt: they lie in what all have in common
-  KnownText known;
+  std::vector<KnownText> known;
 };
 
 const ReuseBatch& reuse_batch(const PrefilledBatch& batch) {
@@ -83,18 +89,19 @@ bool is_sparse(const Plan& plan, const ModelConfig& config) {
   return false;
 }
 
-EngineOptions options_for(const ReuseBatch& batch, int page, DataType kv, bool reuses) {
+EngineOptions options_for(const Device& device, const ReuseBatch& batch, int page, DataType kv, bool reuses) {
   EngineOptions options;
   options.page = page;
   options.kv = kv;
-  options.max_batch = 1;
-  options.max_pass_tokens = kPassTokens;
+  options.max_batch = reuses ? std::max(1, static_cast<int>(batch.known.size())) : 1;  // agents answer together
+  options.max_pass_tokens = device.info().works_beside_host ? kLargePassTokens : kPassTokens;
   size_t longest = 0;
   for (const PrefilledPrompt& prompt : batch.prompts)
     longest = std::max(longest, prompt.tokens.size() + static_cast<size_t>(prompt.max_tokens));
   // What is known has to stay while prompts come and go, which leave what they computed for others who begin as they do.
-  const size_t tokens = reuses ? batch.known.tokens.size() + 2 * longest : longest;
-  options.pages = static_cast<int>(tokens / static_cast<size_t>(options.page)) + 8;
+  const size_t tokens = reuses ? batch.known_tokens() + 2 * longest : longest;
+  const size_t partial = 8 + (reuses ? 2 * batch.known.size() : 0);  // pages that are not full
+  options.pages = static_cast<int>(tokens / static_cast<size_t>(options.page) + partial);
   return options;
 }
 
@@ -146,13 +153,17 @@ class ReuseRunner::Reusing {
         is_dense_(plan == nullptr),
         page_(page),
         kv_(kv),
-        engine_(device, model, plan, options_for(batch, page, kv, true)) {
-    Request known;
-    known.prompt = batch.known.tokens;
-    known.segments = batch.known.segments;
-    known.max_tokens = 1;
-    known.ignore_eos = true;
-    engine_.submit(std::move(known));
+        engine_(device, model, plan, options_for(device, batch, page, kv, true)) {
+    for (const KnownText& text : batch.known) {
+      Request known;
+      known.prompt = text.tokens;
+      known.segments = text.segments;
+      known.max_tokens = std::max(1, static_cast<int>(text.answer.size()));
+      known.given = text.answer;
+      known.ignore_eos = true;
+      if (!text.answer.empty()) known.answer_extra_key = text.answer_key;
+      engine_.submit(std::move(known));
+    }
     engine_.run_all();
   }
 
@@ -171,10 +182,7 @@ class ReuseRunner::Reusing {
 };
 
 ReuseRunner::ReuseRunner(Device& device, const Model& model, const Tokenizer& tokenizer, const ReuseLayout& layout)
-    : device_(device), model_(model), tokenizer_(tokenizer), layout_(layout) {
-  if (device.info().reuses_segments) return;
-  throw InputError(fmt::format("device \"{}\" does not reuse the K and V of segments", device.info().name), "use --device cpu");
-}
+    : device_(device), model_(model), tokenizer_(tokenizer), layout_(layout) {}
 
 ReuseRunner::~ReuseRunner() = default;
 
@@ -231,8 +239,9 @@ std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocume
   if (batch->segments.empty())
     throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock),
                      "raise --tokens to 600 or more");
-  for (Segment& segment : batch->segments) segment.extra_key = kExtraKey;
-  batch->known = known_text(document, batch->segments);
+  const Occasion occasion = documents.front().front().occasion;
+  for (size_t i = 0; i < batch->segments.size(); ++i) batch->segments[i].extra_key = name_of_segment(occasion, i);
+  batch->known = known_texts(occasion, document, batch->segments);
   return batch;
 }
 
@@ -245,7 +254,7 @@ std::vector<Generation> ReuseRunner::decode(const PrefilledBatch& prefilled, con
     generations.push_back(std::move(answer_all(engine, {batch.prompts[place]}, std::move(requests), tokenizer_).front()));
   };
   if (plan == nullptr) {
-    Engine engine(device_, model_, nullptr, options_for(batch, EngineOptions().page, EngineOptions().kv, false));
+    Engine engine(device_, model_, nullptr, options_for(device_, batch, EngineOptions().page, EngineOptions().kv, false));
     for (size_t i = 0; i < batch.prompts.size(); ++i) answer(engine, i, request_for(batch.prompts[i]));
     return generations;
   }
@@ -263,7 +272,7 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
   Rng rng(Seed::secret(), "reuse");  // neither what is timed nor who goes first may be foreseeable
   TaskSpeed speed;
   speed.batch = 1;
-  EngineOptions of_dense = options_for(batch, EngineOptions().page, EngineOptions().kv, false);
+  EngineOptions of_dense = options_for(device_, batch, EngineOptions().page, EngineOptions().kv, false);
   of_dense.prefix_cache = false;
   Engine dense(device_, model_, nullptr, of_dense);
   const auto rule = make_recompute_rule(plan.graph.recompute);

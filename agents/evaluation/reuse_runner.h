@@ -22,7 +22,7 @@ namespace sluice {
 /// the whole prompt. Speed is that of the time to the first token. Owned by one thread, like the device.
 class ReuseRunner final : public Runner {
  public:
-  /// All must outlive the runner. Throws InputError on a device that does not reuse segments.
+  /// All must outlive the runner.
   ReuseRunner(Device& device, const Model& model, const Tokenizer& tokenizer, const ReuseLayout& layout);
   ~ReuseRunner() override;
 

@@ -118,6 +118,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),
+      reuse_pick(on.create_picks(1)),
       runs_ahead(wanted.run_ahead.value_or(on.info().works_beside_host)),
       reuse_batch(std::vector<int>(static_cast<size_t>(std::max(fields.group(), 0)) + 1, cache.page())) {
   reuse_batch.set_field_group(fields.group());

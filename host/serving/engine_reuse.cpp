@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "host/serving/engine_state.h"
+#include "host/serving/sampler.h"
 #include "kernels/device/open_pass.h"
+#include "scripting/base/resource_error.h"
 
 namespace sluice {
 namespace {
@@ -25,6 +27,9 @@ bool reads(const RecomputeRule* rule, std::initializer_list<CopyFact> facts) {
 }
 bool reads_masses(const RecomputeRule* rule) { return reads(rule, {CopyFact::kMass}); }
 bool reads_changes(const RecomputeRule* rule) { return reads(rule, {CopyFact::kKeyChange, CopyFact::kValueChange}); }
+
+/// Tokens of the prompt that are filled: all that are stored, and the last if it is answered.
+int filled_tokens(const EngineJob& job, const ReuseWork& work) { return job.stored_tokens() + (work.answers ? 1 : 0); }
 
 /// The tokens that lie in one page, before and after, of a run that lies in up to two.
 void add_runs(const SegmentIndex::View& view, int first, int tokens, std::span<const int32_t> pages, int page,
@@ -105,7 +110,10 @@ void Engine::State::begin_reuse(EngineJob& job) {
       follows = true;
     }
   }
-  if (runs.empty() || !has_memory_for(job, *work)) return;
+  if (runs.empty()) return;
+  // Under a flow the last token is a decode step of its own.
+  work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
+  if (!has_memory_for(job, *work) || !reserve_reuse(job, *work)) return;
   device.copy_shifted(pool, 0, runs, config.rope);
   for (const uint64_t text : frozen) kv->frozen()->count(text);
   job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
@@ -118,12 +126,10 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (goes_by_a_layer(rule)) {
     work->looks = true;
     work->next = found.begun;
-    work->stream = device.allocate(static_cast<size_t>(job.stored_tokens() - found.begun) * static_cast<size_t>(config.hidden) *
-                                   sizeof(float));
-    if (reads_masses(rule)) work->masses.assign(found.copied.size() * static_cast<size_t>(config.query_heads), 0.0F);
-    if (reads_changes(rule)) work->copies = kept_by(job, rule->rule().layer);
+    if (work->copies.keys != nullptr) read_kept(job, rule->rule().layer, work->copies);
   } else {
     work->rows = rows_to_compute(found, rule, job.seed, work->looking, {});
+    if (work->answers) work->rows.push_back(job.stored_tokens());
   }
   job.reuse = std::move(work);
   if (job.reuse->is_done()) end_reuse(job);
@@ -137,15 +143,38 @@ bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) 
     int64_t of_token = 0;
     if (reads_masses(rule)) of_token += config.query_heads;
     if (reads_changes(rule)) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
-    const int64_t floats = int64_t{each.stored_tokens() - begun} * config.hidden + each.stored_tokens() * of_token;
+    const int64_t floats = int64_t{each.prompt - begun} * config.hidden + each.prompt * of_token;
     return to_select + floats * static_cast<int64_t>(sizeof(float));
   };
   int64_t bytes = bytes_of(job, work.tokens.begun);
+  constexpr int64_t kLeftFree = int64_t{256} << 20;  // for whatever else a pass may want
+  if (bytes > static_cast<int64_t>(device.free_bytes()) - kLeftFree) return false;
   for (const auto& [id, each] : jobs) {
     if (each->filling && each->reuse->stream != nullptr) bytes += bytes_of(*each, each->reuse->tokens.begun);
   }
   constexpr int64_t kBeyondThePool = int64_t{64} << 20;
   return bytes <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
+}
+
+bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) const {
+  const RecomputeRule* const rule = rule_of(job);
+  if (!goes_by_a_layer(rule)) return true;
+  const auto tokens = static_cast<size_t>(job.stored_tokens());
+  const auto floats = [&](size_t count) { return device.allocate(count * sizeof(float)); };
+  const size_t of_layer = tokens * static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
+  try {
+    work.stream = floats(static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun) * static_cast<size_t>(config.hidden));
+    if (reads_masses(rule)) work.masses = floats(tokens * static_cast<size_t>(config.query_heads));
+    if (reads_changes(rule)) {
+      work.copies = {floats(of_layer), floats(of_layer)};
+      work.computed = {floats(of_layer), floats(of_layer)};
+    }
+  } catch (const std::bad_alloc&) {
+    return false;  // all of the prompt is computed
+  } catch (const DeviceMemoryError&) {
+    return false;
+  }
+  return true;
 }
 
 bool Engine::State::is_there(const SegmentIndex::View& view) const {
@@ -155,12 +184,9 @@ bool Engine::State::is_there(const SegmentIndex::View& view) const {
   return true;
 }
 
-KeysAndValues Engine::State::kept_by(const EngineJob& job, int layer) const {
-  const auto numbers =
-      static_cast<size_t>(job.stored_tokens()) * static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
-  KeysAndValues kept{std::vector<float>(numbers), std::vector<float>(numbers)};
-  pool.read_layer(layer, job.pages(), job.stored_tokens(), kept.keys.data(), kept.values.data());
-  return kept;
+void Engine::State::read_kept(const EngineJob& job, int layer, const KeysAndValues& kept) const {
+  pool.read_layer(layer, job.pages(), job.stored_tokens(), static_cast<float*>(kept.keys->data()),
+                  static_cast<float*>(kept.values->data()));
 }
 
 bool Engine::State::advance_reuse() {
@@ -207,12 +233,13 @@ PassBatch Engine::State::batch_of(const EngineJob& job, std::span<const int32_t>
 }
 
 Matrix Engine::State::stream_of(const EngineJob& job, const ReuseWork& work) const {
-  const int64_t rows = job.stored_tokens() - work.tokens.begun;
+  const int64_t rows = filled_tokens(job, work) - work.tokens.begun;
   return {work.stream->data(), DataType::kF32, rows, config.hidden, config.hidden};
 }
 
 void Engine::State::look(const EngineJob& job, ReuseWork& work) {
-  const int count = std::min(limits.max_pass_tokens, job.stored_tokens() - work.next);
+  const int end = filled_tokens(job, work);
+  const int count = std::min(limits.max_pass_tokens, end - work.next);
   reuse_rows.resize(static_cast<size_t>(count));
   std::iota(reuse_rows.begin(), reuse_rows.end(), work.next);
   const OpenPass open(device, batch_of(job, reuse_rows), pool);
@@ -227,52 +254,64 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
     if (row >= work.next && row < work.next + count) looking.push_back(row - work.next);
   }
   pass.on_queries = [&](Matrix queries) {
-    if (looking.empty() || work.masses.empty()) return;
-    device.add_row_masses({.layer = rule.layer,
-                           .query_heads = config.query_heads,
-                           .scale = 1 / std::sqrt(static_cast<float>(config.head_dim)),
-                           .rows = looking},
-                          queries, work.masses);
+    if (work.masses == nullptr) return;
+    const auto tokens = static_cast<int64_t>(work.tokens.copied.size());
+    work.weighed = device.add_row_masses({.layer = rule.layer,
+                                          .query_heads = config.query_heads,
+                                          .scale = 1 / std::sqrt(static_cast<float>(config.head_dim)),
+                                          .rows = looking,
+                                          .known = work.weighed},
+                                         queries, {work.masses->data(), DataType::kF32, config.query_heads, tokens, tokens});
   };
   model.run_layers(device, *workspace, pass);
   stats.prefill_tokens += static_cast<uint64_t>(count);
   work.next += count;
-  if (work.next == job.stored_tokens()) choose_rows(job, work);
+  if (work.next == end) choose_rows(job, work);
 }
 
 void Engine::State::choose_rows(const EngineJob& job, ReuseWork& work) const {
   const RecomputeRule* const rule = rule_of(job);
-  KeysAndValues computed;
-  if (!work.copies.keys.empty()) computed = kept_by(job, rule->rule().layer);
-  const auto fill = [&](CopyFact fact, std::span<float> numbers) { fill_layer_fact(work, computed, fact, numbers); };
+  if (work.copies.keys != nullptr) read_kept(job, rule->rule().layer, work.computed);
+  const auto fill = [&](CopyFact fact, std::span<float> numbers) { fill_layer_fact(work, fact, numbers); };
   work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
-  work.masses = {};
+  if (work.answers) work.rows.push_back(job.stored_tokens());
+  work.masses.reset();
   work.copies = {};
+  work.computed = {};
   work.looks = false;
   work.next = 0;
 }
 
-void Engine::State::fill_layer_fact(const ReuseWork& work, const KeysAndValues& computed, CopyFact fact,
-                                    std::span<float> numbers) const {
+void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::span<float> numbers) const {
   const auto heads = static_cast<size_t>(config.query_heads);
-  const auto group = heads / static_cast<size_t>(config.kv_heads);
-  const auto dim = static_cast<size_t>(config.head_dim);
+  const auto kv_heads = static_cast<size_t>(config.kv_heads);
   if (numbers.size() != static_cast<size_t>(work.tokens.count()) * heads)
     throw InternalError("facts of copies: room for other tokens or heads than there are");
-  const bool of_keys = fact == CopyFact::kKeyChange;
-  const std::vector<float>& now = of_keys ? computed.keys : computed.values;
-  const std::vector<float>& before = of_keys ? work.copies.keys : work.copies.values;
-  float* number = numbers.data();
-  for (const int32_t place : work.tokens.places()) {
-    const auto token = static_cast<size_t>(place);
-    for (size_t head = 0; head < heads; ++head, ++number) {
-      if (fact == CopyFact::kMass) {
-        *number = work.masses[token * heads + head];
-        continue;
-      }
-      const size_t at = (token * static_cast<size_t>(config.kv_heads) + head / group) * dim;
-      *number = 0;
-      for (size_t i = at; i < at + dim; ++i) *number += (now[i] - before[i]) * (now[i] - before[i]);
+  const auto tokens = static_cast<int64_t>(work.tokens.copied.size());
+  std::vector<float> masses;   // [query_heads, tokens]
+  std::vector<float> changes;  // [tokens, kv_heads]
+  if (fact == CopyFact::kMass) {
+    masses.resize(static_cast<size_t>(tokens) * heads);
+    device.read(masses.data(), work.masses->data(), masses.size() * sizeof(float));
+  } else {
+    const bool of_keys = fact == CopyFact::kKeyChange;
+    const auto matrix_of = [&](const KeysAndValues& of) {
+      const int64_t columns = int64_t{config.kv_heads} * config.head_dim;
+      return Matrix{(of_keys ? of.keys : of.values)->data(), DataType::kF32, tokens, columns, columns};
+    };
+    changes.resize(static_cast<size_t>(tokens) * kv_heads);
+    device.squared_distances(matrix_of(work.computed), matrix_of(work.copies), config.kv_heads, changes);
+  }
+  const std::vector<int32_t> places = work.tokens.places();
+  const auto number_of = [&](size_t token, size_t head) {
+    if (!changes.empty()) return changes[token * kv_heads + head / (heads / kv_heads)];
+    return token < static_cast<size_t>(work.weighed) ? masses[head * static_cast<size_t>(tokens) + token] : 0;
+  };
+  constexpr size_t kTogether = 16;  // tokens whose masses by one head lie side by side
+  for (size_t first = 0; first < places.size(); first += kTogether) {
+    const size_t end = std::min(first + kTogether, places.size());
+    for (size_t head = 0; head < heads; ++head) {
+      for (size_t i = first; i < end; ++i) numbers[i * heads + head] = number_of(static_cast<size_t>(places[i]), head);
     }
   }
 }
@@ -294,23 +333,53 @@ void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
   }
   pass.end = config.layers;
   pass.flows = flows.by_layer();
-  model.run_layers(device, *workspace, pass);
+  pass.wants_logits = work.answers && static_cast<size_t>(work.next) + count == work.rows.size();
+  const Matrix logits = model.run_layers(device, *workspace, pass);
   if (work.stream == nullptr) stats.prefill_tokens += count;
   work.next += static_cast<int>(count);
+  if (!pass.wants_logits) return;
+  SampleRow choice = choose_sample(job.request.sampling, 0, 0);
+  if (!job.request.given.empty()) choice.given = job.request.given.front();
+  choice.likely = job.request.likely;
+  device.sample(logits, {&choice, 1}, *reuse_pick);
+}
+
+void Engine::State::take_answer(EngineJob& job) {
+  Sampled answer;
+  device.take(*reuse_pick, {&answer, 1});
+  stepping = true;
+  begin_decoding(job);
+  if (job.request.want_probe) {
+    for (double& share : job.result.mass) share += 1;  // dense layers see all
+    ++job.probed_steps;
+  }
+  if (answer.sound) {
+    accept(job, {.token = answer.token,
+                 .probabilities = job.request.likely < 0 ? nullptr : &reuse_pick->probabilities(0),
+                 .prompt = nullptr});
+  } else {
+    finish(job, FinishReason::kNotFinite);
+  }
+  stepping = false;
+  if (any_cancelled) finish_cancelled();
 }
 
 void Engine::State::end_reuse(EngineJob& job) {
   const int stored = job.stored_tokens();
   const std::vector<int32_t>& rows = job.reuse->rows;
   job.turned = job.reuse->tokens.copied;
-  for (const int32_t row : rows) job.turned[static_cast<size_t>(row)] = 0;
+  for (const int32_t row : rows) {
+    if (row < stored) job.turned[static_cast<size_t>(row)] = 0;
+  }
   job.result.recomputed_tokens = job.result.copied_tokens - count_behind(job.matched, job.turned);
   const RecomputeRule* const rule = rule_of(job);
   if (rule == nullptr || rule->rule().kind == Recompute::Kind::kAll) job.exact = INT32_MAX;  // nothing is a copy's any more
   refresh_given(job, stored);
-  scheduler.given(job, stored);
+  const bool answers = job.reuse->answers;
+  scheduler.given(job, filled_tokens(job, *job.reuse));
   job.filling = false;
   job.reuse.reset();
+  if (answers) take_answer(job);
 }
 
 void Engine::State::offer_segments(const EngineJob& job) const {

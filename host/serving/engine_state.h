@@ -17,22 +17,25 @@
 
 namespace sluice {
 
-/// Of the tokens of a prompt in one layer: [tokens, kv_heads, dim] each.
+/// Of the tokens of a prompt in one layer: float32 [tokens, kv_heads * head_dim] each.
 struct KeysAndValues {
-  std::vector<float> keys;
-  std::vector<float> values;
+  std::unique_ptr<Memory> keys;
+  std::unique_ptr<Memory> values;
 };
 
 /// What is left to do for a prompt of which some is copied.
 struct ReuseWork {
   CopiedTokens tokens;
   std::vector<int32_t> looking;    // CopiedTokens::looking_rows
+  bool answers = false;            // its last chunk has the prompt's last token, too, from which an answer follows
   bool looks = false;              // all rows are on their way to the rule's layer
   int next = 0;                    // token that `looks` has come to, or place in `rows`
   std::vector<int32_t> rows;       // that are computed from that layer on, or in all layers
   std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before that layer; null: nobody looks
-  std::vector<float> masses;       // [tokens, query_heads] that rows which look give; empty: nobody asks
-  KeysAndValues copies;            // of the rule's layer; empty: nobody asks
+  std::unique_ptr<Memory> masses;  // float32 [query_heads, tokens] that rows which look give; null: nobody asks
+  int weighed = 0;                 // tokens that have some by now
+  KeysAndValues copies;            // of the rule's layer, as they are copied; null: nobody asks
+  KeysAndValues computed;          // and as they are computed
 
   bool is_done() const { return !looks && next == static_cast<int>(rows.size()); }
 };
@@ -103,6 +106,7 @@ struct Engine::State {
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
   std::unique_ptr<Device::Picks> picks;
+  std::unique_ptr<Device::Picks> reuse_pick;  // of a prompt that `compute_rows` ends
   const bool runs_ahead;
   std::array<RunningPass, 2> passes;
   int running_passes = 0;                 // of these; the oldest first
@@ -154,15 +158,18 @@ struct Engine::State {
   void begin_reuse(EngineJob& job);
   /// Whether the pages of a view still hold what they did.
   bool is_there(const SegmentIndex::View& view) const;
-  /// [tokens, kv_heads, dim] of the prompt but its last token, which all have a slot.
-  KeysAndValues kept_by(const EngineJob& job, int layer) const;
-  /// Fills what the rule's layer has to say of copied tokens, once `computed` is what it keeps of all.
-  void fill_layer_fact(const ReuseWork& work, const KeysAndValues& computed, CopyFact fact, std::span<float> numbers) const;
+  /// Reads what a layer keeps of the prompt but its last token, which all have a slot.
+  void read_kept(const EngineJob& job, int layer, const KeysAndValues& kept) const;
+  /// Fills what the rule's layer has to say of copied tokens, once all are computed there.
+  void fill_layer_fact(const ReuseWork& work, CopyFact fact, std::span<float> numbers) const;
   /// Does a chunk for whoever is the first in rank of those that are filled; false: nobody is.
   bool advance_reuse();
   bool is_filling() const;
-  /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's.
+  /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's, and the device
+  /// has that.
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
+  /// Takes what a rule that goes by a layer needs; false: there is no memory.
+  bool reserve_reuse(const EngineJob& job, ReuseWork& work) const;
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
   /// A chunk on its way to the rule's layer.
@@ -171,6 +178,8 @@ struct Engine::State {
   /// A chunk of the chosen rows.
   void compute_rows(const EngineJob& job, ReuseWork& work);
   void end_reuse(EngineJob& job);
+  /// The first token of an answer, from what `compute_rows` has left.
+  void take_answer(EngineJob& job);
   /// What is known of the prompt's segments others may find from now on.
   void offer_segments(const EngineJob& job) const;
   /// Those of the blocks of a segment whose K and V are no copies.
@@ -179,6 +188,8 @@ struct Engine::State {
   const ScheduledPass& plan();
   /// Begins the next pass; false if there is nothing to do.
   bool launch();
+  /// All of a request's prompt is stored but its last token: others may find its segments, and its answer begins.
+  void begin_decoding(EngineJob& job) const;
   void run(const ScheduledPass& pass);
   /// How the tokens that follow the pass's are picked: `choices`.
   void choose(const ScheduledPass& pass);

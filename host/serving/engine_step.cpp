@@ -247,17 +247,20 @@ void Engine::State::import_snapshot(EngineJob& job) {
 void Engine::State::before_decode(const ScheduledPass& pass) const {
   for (const ScheduledPass::Entry& entry : pass.entries) {
     auto& job = static_cast<EngineJob&>(*entry.sequence);
-    if (!entry.decoding || job.decoded) continue;
-    job.decoded = true;
-    offer_segments(job);
-    if (job.request.want_snapshot) {
-      const auto stored = static_cast<size_t>(job.stored_tokens());
-      job.result.snapshot =
-          read_snapshot(std::span<const int32_t>(job.tokens).first(stored), pages_with(job, job.stored_tokens()), device, pool);
-    }
-    job.first_decode = EngineJob::Clock::now();
-    job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
+    if (entry.decoding && !job.decoded) begin_decoding(job);
   }
+}
+
+void Engine::State::begin_decoding(EngineJob& job) const {
+  job.decoded = true;
+  offer_segments(job);
+  if (job.request.want_snapshot) {
+    const auto stored = static_cast<size_t>(job.stored_tokens());
+    job.result.snapshot =
+        read_snapshot(std::span<const int32_t>(job.tokens).first(stored), pages_with(job, job.stored_tokens()), device, pool);
+  }
+  job.first_decode = EngineJob::Clock::now();
+  job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
 }
 
 void Engine::State::run(const ScheduledPass& pass) {

@@ -249,7 +249,7 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, 
   // Copies are of one group, in which a token's slot is its position.
   constexpr size_t kViews = 4;  // of a page, at most
   const bool sees_all = views_.size() == 1 && views_.front().sees_all() && !views_.front().has_slots() && keeps_all();
-  if (prefixes && sees_all && device.info().reuses_segments) {
+  if (prefixes && sees_all) {
     segments_ = std::make_unique<SegmentIndex>(pages_.page(), kViews * static_cast<size_t>(pages_.pages()));
     frozen_ = std::make_unique<FrozenPool>(*segments_, pages_);
   }

@@ -89,12 +89,13 @@ class Model {
     Matrix
         to;  // float32 [rows, hidden]: gets the residual stream before layer `end`, which there must be; no rows: it is not kept
     std::span<const CompiledFlow* const> flows;  // as ForwardPass has them
+    bool wants_logits = false;                   // of the last row; with all layers to the last
     /// If not null: layer `end`, which there must be, appends K and V of the rows, and this is called with their queries, after
     /// QK-norm and RoPE: [rows, query_heads * head_dim].
     std::function<void(Matrix queries)> on_queries;
   };
-  /// Runs them between the device's begin_pass and end_pass.
-  virtual void run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const = 0;
+  /// Runs them between the device's begin_pass and end_pass. Returns logits [1, vocabulary] in the workspace, if they are wanted.
+  virtual Matrix run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const = 0;
 };
 
 /// Loads a Hugging Face directory (config.json, *.safetensors with or without an index) or a GGUF file. Throws InputError.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -145,11 +146,13 @@ class Transformer final : public Model {
     return space.logits.slice_rows(0, logit_rows);
   }
 
-  void run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const override {
+  Matrix run_layers(Device& device, Workspace& workspace, const LayerPass& pass) const override {
     auto& space = dynamic_cast<TransformerWorkspace&>(workspace);
     const bool begins = pass.from.rows == 0;
     const size_t rows = begins ? pass.tokens.size() : pass.from_rows.size();
-    if (rows > static_cast<size_t>(space.rows) || pass.first < 0 || pass.end < pass.first || pass.end > config_.layers)
+    const bool fits = rows <= static_cast<size_t>(space.rows) && (!pass.wants_logits || (rows > 0 && space.logit_rows > 0));
+    const bool ends = pass.end == config_.layers && pass.end > pass.first;
+    if (!fits || pass.first < 0 || pass.end < pass.first || pass.end > config_.layers || (pass.wants_logits && !ends))
       throw InternalError(fmt::format("{} rows in layers {} to {}", rows, pass.first, pass.end));
     const Activations activations = space.first_rows(static_cast<int64_t>(rows));
     const Matrix residual = activations[Activation::kResidual];
@@ -175,27 +178,37 @@ class Transformer final : public Model {
       std::iota(all.begin(), all.end(), 0);
       device.gather_rows(residual, all, pass.to);
     }
-    if (!pass.on_queries) return;
+    if (pass.wants_logits) {
+      const std::array last = {static_cast<int32_t>(rows) - 1};
+      forward.logit_rows = last;
+      give_logits(device, space, forward, activations);
+      return space.logits.slice_rows(0, 1);
+    }
+    if (!pass.on_queries) return {};
     const auto next = parts_of_layer(pass.end);
     device.run(next.subspan(1, 1), activations);
     append(device, forward, std::get<AttentionPart>(next[2]), activations[Activation::kQkv]);
     pass.on_queries(queries_of(activations));
+    return {};
   }
 
  private:
   void run(Device& device, TransformerWorkspace& space, const ForwardPass& pass) const {
-    const auto rows = static_cast<int64_t>(pass.tokens.size());
-    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
-    const Activations activations = space.first_rows(rows);
+    const Activations activations = space.first_rows(static_cast<int64_t>(pass.tokens.size()));
     device.embed(*embedding_, pass.tokens, pass.picks, activations[Activation::kResidual]);
     make_room(device, pass);
     run_parts(device, pass, program_, activations);
-    if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
+    if (!pass.logit_rows.empty()) give_logits(device, space, pass, activations);  // else a chunk in the middle of a prompt
+  }
+
+  /// Of rows that have come through all layers.
+  void give_logits(Device& device, TransformerWorkspace& space, const ForwardPass& pass, const Activations& activations) const {
+    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
     const Matrix normed = activations[Activation::kNormed];
     device.add_rms_norm(activations[Activation::kResidual], activations[Activation::kDelta], *final_norm_, config_.rms_epsilon,
                         normed);
     Matrix selected = normed;
-    if (logit_rows < rows) {
+    if (logit_rows < normed.rows) {
       selected = space.selected.slice_rows(0, logit_rows);
       device.gather_rows(normed, pass.logit_rows, selected);
     }

@@ -52,11 +52,12 @@ class AttentionOperations : public virtual ObservedOperations {
     int query_heads = 0;
     float scale = 1;
     std::span<const int32_t> rows;  // of the pass, ascending
+    int known = 0;                  // tokens that have sums by now; what others have does not count
   };
-  /// Adds to masses [tokens, query_heads] (host memory) what some rows of a pass with one sequence, which sees all, give each
-  /// token up to themselves (SparseX, equation 2). q as for `attention`. May allocate. Throws InternalError where the device has
-  /// no way to (DeviceInfo::reuses_segments).
-  virtual void add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses);
+  /// Adds to masses (float32 [query_heads, tokens] on the device) what some rows of a pass with one sequence, which sees all,
+  /// give each token up to themselves (SparseX, equation 2). q as for `attention`. Returns how many tokens have sums then. May
+  /// allocate.
+  virtual int add_row_masses(const RowMasses& call, Matrix q, Matrix masses) = 0;
 };
 
 }  // namespace sluice

@@ -16,6 +16,30 @@ void require_layer(const char* operation, int layer, const Pool& pool) {
     throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
 }
 
+void require_parts(const char* operation, const Matrix& a, const Matrix& b, int parts, size_t sums) {
+  require_equal(operation, "b.rows", b.rows, a.rows);
+  require_equal(operation, "b.columns", b.columns, a.columns);
+  if (parts < 1 || a.columns % parts != 0)
+    throw InternalError(fmt::format("{}: {} parts of {} columns", operation, parts, a.columns));
+  require_equal(operation, "sums", static_cast<int64_t>(sums), a.rows * parts);
+}
+
+int require_row_masses(const Device::RowMasses& call, const Matrix& q, const Matrix& masses, const PassBatch& batch,
+                       const Pool& pool) {
+  const PoolMap::Place place = pool.map().place_of(call.layer);
+  require_equal("row masses", "sequences", batch.sequences(), 1);
+  require_equal("row masses", "q.rows", q.rows, batch.rows());
+  require_equal("row masses", "q.columns", q.columns, int64_t{call.query_heads} * pool.layout(place.group).head_dim);
+  require_equal("row masses", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
+  require_equal("row masses", "masses.rows", masses.rows, call.query_heads);
+  require_indices("row masses", call.rows, q.rows);
+  const int seen =
+      call.rows.empty() ? 0 : batch.groups[static_cast<size_t>(place.group)].slots[static_cast<size_t>(call.rows.back())] + 1;
+  if (std::max(seen, call.known) > masses.columns)
+    throw InternalError(fmt::format("row masses: rows see {} tokens, and there is room for {}", seen, masses.columns));
+  return std::max(seen, call.known);
+}
+
 void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit) {
   for (const int32_t index : indices) {
     if (index < 0 || index >= limit) throw InternalError(fmt::format("{}: row {} of {}", operation, index, limit));

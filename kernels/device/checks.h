@@ -16,6 +16,11 @@ void require_layer(const char* operation, int layer, const Pool& pool);
 void require_samples(const Matrix& logits, std::span<const SampleRow> rows);
 /// Every token is in the vocabulary, or -1 - i for a row i of `picks` (null: there are none).
 void require_embeddable(std::span<const int32_t> tokens, int64_t vocabulary, const Device::Picks* picks);
+/// Of AttentionOperations::add_row_masses, whose sizes are checked; returns what it returns.
+int require_row_masses(const Device::RowMasses& call, const Matrix& q, const Matrix& masses, const PassBatch& batch,
+                       const Pool& pool);
+/// Of ModelOperations::squared_distances; `sums`: that there is room for.
+void require_parts(const char* operation, const Matrix& a, const Matrix& b, int parts, size_t sums);
 /// Every index is in [0, limit).
 void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit);
 

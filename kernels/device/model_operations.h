@@ -40,6 +40,8 @@ class ModelOperations : public virtual ObservedOperations {
   virtual void gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out);
   /// out[i] = x[rows[i]]; `rows` in host memory.
   virtual void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) = 0;
+  /// Sums of (a - b)^2 over each of `parts` equal parts of their rows: out [rows, parts] in host memory, for which this waits.
+  virtual void squared_distances(Matrix a, Matrix b, int parts, std::span<float> out) = 0;
 
   /// Does `parts`, none of which is attention, on `rows`. Neighbours that the device joins are done in fewer steps than the
   /// operations above; sums are then rounded less often, and what only they hand to each other may be left as it was. Throws

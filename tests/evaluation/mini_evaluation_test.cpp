@@ -269,7 +269,7 @@ class FailingModel : public Model {
     return whole_.create_workspace(device, rows, logit_rows);
   }
   Matrix forward(Device&, Workspace&, const ForwardPass&) const override { throw std::bad_alloc(); }
-  void run_layers(Device&, Workspace&, const LayerPass&) const override { throw std::bad_alloc(); }
+  Matrix run_layers(Device&, Workspace&, const LayerPass&) const override { throw std::bad_alloc(); }
 
  private:
   const Model& whole_;

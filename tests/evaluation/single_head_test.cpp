@@ -44,6 +44,10 @@ class MixingDevice final : public Device {
   }
   void evict(const CompiledFlow& flow) override { cpu_->evict(flow); }
   void refresh_fields(int layer, const CompiledFlow& flow) override { cpu_->refresh_fields(layer, flow); }
+  int add_row_masses(const RowMasses&, Matrix, Matrix) override {
+    refuse();
+    return 0;
+  }
   void attention(const Attention& call, Matrix q, Matrix out) override {
     Attention mixed = call;
     on_attention(mixed, q);
@@ -59,6 +63,7 @@ class MixingDevice final : public Device {
   void matmul(Matrix, const Weight&, Matrix) override { refuse(); }
   void silu_multiply(Matrix, Matrix) override { refuse(); }
   void gather_rows(Matrix, std::span<const int32_t>, Matrix) override { refuse(); }
+  void squared_distances(Matrix, Matrix, int, std::span<float>) override { refuse(); }
   void rope_append(int, Matrix, int, const Weight*, const Weight*, float, const Rope&) override { refuse(); }
   void refresh_pages(Pool&, int, const StalePages&, const CompiledFlow&) override { refuse(); }
   void sample(Matrix, std::span<const SampleRow>, std::span<Sampled>) override { refuse(); }

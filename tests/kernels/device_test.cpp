@@ -146,6 +146,22 @@ TEST(CpuDevice, EmbedsAndGathersRows) {
   }
 }
 
+TEST(CpuDevice, SumsSquaresOfDifferencesByPart) {
+  const auto device = create_cpu_device({.threads = 2});
+  std::vector<float> a = random_floats(70 * 24, 5), b = random_floats(70 * 24, 6);
+  std::vector<float> sums(70 * 3);
+  device->squared_distances(test::matrix_of(a, 24), test::matrix_of(b, 24), 3, sums);
+  for (size_t part = 0; part < sums.size(); ++part) {
+    double wanted = 0;
+    for (size_t i = 8 * part; i < 8 * part + 8; ++i) wanted += std::pow(double(a[i]) - b[i], 2);
+    EXPECT_NEAR(sums[part], wanted, 1e-5 * wanted) << part;
+  }
+  EXPECT_THROW(device->squared_distances(test::matrix_of(a, 24), test::matrix_of(b, 24), 5, sums), InternalError);
+  EXPECT_THROW(device->squared_distances(test::matrix_of(a, 24), test::matrix_of(b, 12), 3, sums), InternalError);
+  sums.pop_back();
+  EXPECT_THROW(device->squared_distances(test::matrix_of(a, 24), test::matrix_of(b, 24), 3, sums), InternalError);
+}
+
 struct RopeCase {
   DataType kv;
   bool gains;

@@ -165,13 +165,21 @@ TEST(RowMasses, AreWhatFloat64Gives) {
     std::vector<float> q = test::random_floats(size_t(rows) * size_t(query_heads) * kDim, 4);
     std::vector<int32_t> chosen;
     for (int row = 0; row < rows; row += 3) chosen.push_back(row);
-    std::vector<float> masses(size_t(length) * size_t(query_heads), 0.5F);
+    std::vector<float> masses(size_t(length) * size_t(query_heads), 0.5F);  // [query_heads, length]
+    const int known = length / 2;
     {
       const OpenPass open(*device, batch.batch(), batch.pool());
-      device->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.2F, .rows = chosen},
-                             test::matrix_of(q, query_heads * kDim), masses);
+      const int seen =
+          device->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.2F, .rows = chosen, .known = known},
+                                 test::matrix_of(q, query_heads * kDim), test::matrix_of(masses, length));
+      EXPECT_EQ(seen, std::max(known, length - rows + chosen.back() + 1));
     }
+    const int seen = length - rows + chosen.back() + 1;
     std::vector<double> wanted(masses.size(), 0.5);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto token = int(i % size_t(length));
+      if (token >= known && token < seen) wanted[i] = 0;
+    }
     for (const int row : chosen) {
       const int last = length - rows + row;
       for (int head = 0; head < query_heads; ++head) {
@@ -187,7 +195,7 @@ TEST(RowMasses, AreWhatFloat64Gives) {
         double sum = 0;
         for (const double score : scores) sum += std::exp(score - largest);
         for (int token = 0; token <= last; ++token) {
-          wanted[size_t(token) * size_t(query_heads) + size_t(head)] += std::exp(scores[size_t(token)] - largest) / sum;
+          wanted[size_t(head) * size_t(length) + size_t(token)] += std::exp(scores[size_t(token)] - largest) / sum;
         }
       }
     }

@@ -38,7 +38,7 @@ class Attend {
   /// `flow` is call.flow as this device compiled it, or null.
   void run(const BatchRows& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
   /// Device::add_row_masses.
-  void add_row_masses(const BatchRows& pass, const Device::RowMasses& call, const Matrix& q, std::span<float> masses);
+  void add_row_masses(const BatchRows& pass, const Device::RowMasses& call, const Matrix& q, const Matrix& masses);
 
  private:
   enum class Kind : uint8_t { kTile, kPieces, kFlow };

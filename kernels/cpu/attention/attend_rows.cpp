@@ -6,7 +6,7 @@
 
 namespace sluice::cpu {
 
-void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call, const Matrix& q, std::span<float> masses) {
+void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call, const Matrix& q, const Matrix& masses) {
   const CpuPool& pool = pass.pool();
   layer_ = &pool.layer(call.layer);
   const PageLayout& layout = layer_->layout;
@@ -15,7 +15,6 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
   const GroupPages& kept = pass.group(layer_->group);
   const int32_t* const pages = pass.pages(layer_->group, 0).data();
   const auto count = static_cast<int>(call.rows.size());
-  if (count == 0) return;
   std::vector<int32_t> slots;
   std::vector<float> queries(call.rows.size() * static_cast<size_t>(q.columns));
   for (size_t i = 0; i < call.rows.size(); ++i) {
@@ -23,9 +22,6 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
     std::copy_n(q.row(call.rows[i]), q.columns, queries.data() + i * static_cast<size_t>(q.columns));
   }
   const int length = slots.back() + 1;
-  const auto heads = static_cast<size_t>(call.query_heads);
-  if (masses.size() < static_cast<size_t>(length) * heads)
-    throw InternalError("row masses: rows see " + std::to_string(length) + " tokens, and there is room for fewer");
   std::vector<float> log_sums(static_cast<size_t>(kv_heads) * call.rows.size() * static_cast<size_t>(group));
   std::vector<float> outputs(queries.size());
   const size_t floats = std::max(prefill_scratch_floats(layout.head_dim), mass_scratch_floats(layout.head_dim));
@@ -63,11 +59,12 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
     add_masses(kv_pages(head), pages, rows_of(head, 0, count), first, std::min(kMassTokens, length - first), group, call.scale,
                scratch[static_cast<size_t>(thread)].as<float>(), given.data() + at);
   });
-  for (size_t head = 0; head < static_cast<size_t>(kv_heads); ++head) {
-    for (size_t token = 0; token < static_cast<size_t>(length); ++token) {
-      const float* const of_token = given.data() + (head * static_cast<size_t>(length) + token) * static_cast<size_t>(group);
-      float* const sums = masses.data() + token * heads + head * static_cast<size_t>(group);
-      for (int h = 0; h < group; ++h) sums[h] += of_token[h];
+  for (int head = 0; head < call.query_heads; ++head) {
+    float* const sums = masses.row(head);
+    const float* const of_head = given.data() + int64_t{head / group} * length * group + head % group;
+    for (int token = 0; token < length; ++token) {
+      const float mass = of_head[int64_t{token} * group];
+      sums[token] = token < call.known ? sums[token] + mass : mass;
     }
   }
 }

@@ -89,7 +89,6 @@ CpuDevice::CpuDevice(const CpuOptions& options)
   info_.activation = DataType::kF32;
   info_.threads = threads_.threads();
   info_.most_group = kMostHeads;
-  info_.reuses_segments = true;
   const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   info_.description = fmt::format("{}{}, {} threads", hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1))),
                                   tiles_ ? " and AMX" : "", info_.threads);
@@ -223,6 +222,22 @@ void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out)
   for (size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.columns, out.row(static_cast<int64_t>(i)));
 }
 
+void CpuDevice::squared_distances(Matrix a, Matrix b, int parts, std::span<float> out) {
+  const auto told = operation("squared_distances");
+  require_f32("squared_distances", a);
+  require_f32("squared_distances", b);
+  require_parts("squared_distances", a, b, parts, out.size());
+  const int64_t columns = a.columns / parts;
+  for_rows(a.rows, a.columns, [&](int64_t row) {
+    for (int64_t part = 0; part < parts; ++part) {
+      float sum = 0;
+      for (int64_t i = part * columns; i < (part + 1) * columns; ++i)
+        sum += (a.row(row)[i] - b.row(row)[i]) * (a.row(row)[i] - b.row(row)[i]);
+      out[static_cast<size_t>(row * parts + part)] = sum;
+    }
+  });
+}
+
 void CpuDevice::append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values) {
   const PageLayout& layout = layer.layout;
   const GroupPages& kept = pass_.group(layer.group);
@@ -309,18 +324,14 @@ void CpuDevice::copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> 
   });
 }
 
-void CpuDevice::add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses) {
+int CpuDevice::add_row_masses(const RowMasses& call, Matrix q, Matrix masses) {
   const auto told = operation("row masses");
   if (!pass_.active()) throw InternalError("row masses were asked for outside a pass");
-  const CpuPool& pool = pass_.pool();
-  require_layer("row masses", call.layer, pool);
+  require_layer("row masses", call.layer, pass_.pool());
   require_f32("row masses", q);
-  require_equal("row masses", "sequences", pass_.batch().sequences(), 1);
-  require_equal("row masses", "q.rows", q.rows, pass_.batch().rows());
-  require_equal("row masses", "q.columns", q.columns,
-                static_cast<int64_t>(call.query_heads) * pool.layer(call.layer).layout.head_dim);
-  require_indices("row masses", call.rows, q.rows);
-  attend_.add_row_masses(pass_, call, q, masses);
+  const int seen = require_row_masses(call, q, masses, pass_.batch(), pass_.pool());
+  if (!call.rows.empty()) attend_.add_row_masses(pass_, call, q, masses);
+  return seen;
 }
 
 void CpuDevice::evict(const CompiledFlow& flow) {

@@ -42,6 +42,7 @@ class CpuDevice final : public Device {
   void matmul(Matrix x, const Weight& weight, Matrix out) override;
   void silu_multiply(Matrix gate_up, Matrix out) override;
   void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) override;
+  void squared_distances(Matrix a, Matrix b, int parts, std::span<float> out) override;
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
@@ -50,7 +51,7 @@ class CpuDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
-  void add_row_masses(const RowMasses& call, Matrix q, std::span<float> masses) override;
+  int add_row_masses(const RowMasses& call, Matrix q, Matrix masses) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void take(Picks& picks, std::span<Sampled> out) override;

@@ -200,6 +200,37 @@ void CudaDevice::sum_prompt_masses(const Attention& call, const CudaFlow& flow, 
              prefill_workspace_.data(), stream_.get());
 }
 
+int CudaDevice::add_row_masses(const RowMasses& call, Matrix q, Matrix masses) {
+  const auto told = operation("row masses");
+  if (!pass_.active()) throw InternalError("row masses were asked for outside a pass");
+  const CudaPool& pool = pass_.pool();
+  require_layer("row masses", call.layer, pool);
+  require_numbers("row masses", q);
+  const int seen = require_row_masses(call, q, masses, pass_.batch(), pool);
+  if (call.rows.empty()) return seen;
+  const int group = pool.group_of(call.layer);
+  std::vector<int32_t> slots;
+  for (const int32_t row : call.rows) slots.push_back(pass_.group(group).slots[static_cast<size_t>(row)]);
+  const auto count = std::ssize(call.rows);
+  grow(plain_q_, static_cast<size_t>(count * q.columns) * sizeof(uint16_t));
+  const Matrix queries{plain_q_.data(), DataType::kBF16, count, q.columns, q.columns};
+  const int32_t* const rows = send(call.rows, slots);
+  cuda::gather_rows(q, rows, queries, stream_.get());
+  const PromptMasses sums(pool.decode_attention(call.layer).kv());
+  const int of_group = call.query_heads / pool.kv_heads();
+  const PromptRows prompt{.q = static_cast<const uint16_t*>(queries.data),
+                          .q_stride = queries.stride,
+                          .rows = static_cast<int>(count),
+                          .group = of_group,
+                          .scale = call.scale,
+                          .pages = pass_.arrays(stream_.get(), group).page_indices + pass_.first_page(group, 0),
+                          .slots = rows + count,
+                          .length = slots.back() + 1};
+  grow(prefill_workspace_, sums.workspace_bytes(prompt.rows, of_group));
+  sums.add(prompt, static_cast<float*>(masses.data), masses.stride, call.known, prefill_workspace_.data(), stream_.get());
+  return seen;
+}
+
 void CudaDevice::end_prompt(const Attention& call, const RegisteredFlow& flow, const Matrix& query, int sequence) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();

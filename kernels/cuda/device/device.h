@@ -64,13 +64,16 @@ class CudaDevice final : public Device {
   void silu_multiply(Matrix gate_up, Matrix out) override;
   void gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) override;
   void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) override;
+  void squared_distances(Matrix a, Matrix b, int parts, std::span<float> out) override;
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
+  void copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) override;
   void evict(const CompiledFlow& flow) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
+  int add_row_masses(const RowMasses& call, Matrix q, Matrix masses) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) override;

@@ -112,6 +112,18 @@ void CudaDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out
   cuda::gather_rows(x, send(rows), out, stream_.get());
 }
 
+void CudaDevice::squared_distances(Matrix a, Matrix b, int parts, std::span<float> out) {
+  const auto told = operation("squared_distances");
+  require_numbers("squared_distances", a);
+  require_numbers("squared_distances", b);
+  require_parts("squared_distances", a, b, parts, out.size());
+  if (out.empty()) return;
+  const DeviceMemory sums(out.size_bytes());
+  square_distances(a, b, parts, sums.as<float>(), stream_.get());
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(out.data(), sums.data(), out.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
+  synchronize();
+}
+
 size_t CudaDevice::run_first(std::span<const LayerPart> parts, const Activations& rows) {
   if (const auto chain = LayerChain::find(parts, rows);
       chain && layer_chain_.fits() && LayerChain::takes(*chain) && LayerChain::pays(*chain)) {

@@ -1,7 +1,6 @@
 #include "kernels/cuda/pages/pool.h"
 
 #include "kernels/cuda/codegen/refusal.h"
-#include "kernels/cuda/pages/page_copy.h"
 #include "kernels/device/checks.h"
 
 namespace sluice::cuda {
@@ -64,15 +63,24 @@ void CudaPool::clear_pages(int group, std::span<const int32_t> pages) {
   cuda::clear_pages(blocks_of(group), pages, stream_);
 }
 
+TokenRows CudaPool::rows_of(int group) const {
+  const PageLayout& kept = layout(group);
+  return {.block_bytes = kept.bytes,
+          .key_offset = kept.key_offset,
+          .value_offset = kept.value_offset,
+          .bytes = kept.head_dim * size_of(kept.kv),
+          .kv_heads = kv_heads()};
+}
+
+ShiftedRows CudaPool::shifted_rows(int group, const float* frequencies) const {
+  const PageLayout& kept = layout(group);
+  return {
+      .blocks = blocks_of(group), .rows = rows_of(group), .kv = kept.kv, .head_dim = kept.head_dim, .frequencies = frequencies};
+}
+
 void CudaPool::move_tokens(int group, std::span<const TokenMove> moves) {
   require_moves(*this, group, moves);
-  const PageLayout& kept = layout(group);
-  const TokenRows rows{.block_bytes = kept.bytes,
-                       .key_offset = kept.key_offset,
-                       .value_offset = kept.value_offset,
-                       .bytes = kept.head_dim * size_of(kept.kv),
-                       .kv_heads = kv_heads()};
-  cuda::move_tokens(blocks_of(group), rows, moves, stream_);
+  cuda::move_tokens(blocks_of(group), rows_of(group), moves, stream_);
 }
 
 void CudaPool::read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {

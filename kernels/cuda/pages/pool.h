@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention/decode_attention.h"
 #include "kernels/cuda/attention/prefill_attention.h"
-#include "kernels/cuda/pages/page_copy.h"
+#include "kernels/cuda/pages/shifted_copy.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/device.h"
@@ -26,6 +26,8 @@ class CudaPool final : public Pool {
   void write_layer(int index, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
                    const float* values) override;
 
+  /// Of a group that has K and V; `frequencies` as ShiftedRows has them.
+  ShiftedRows shifted_rows(int group, const float* frequencies) const;
   /// K and V.
   LayerPages layer(int index) const;
   /// Fields of a layer, in a group that has them alone: block (page, KV head) at this + (page * kv_heads + head) *
@@ -38,6 +40,7 @@ class CudaPool final : public Pool {
 
  private:
   PageBlocks blocks_of(int group) const;
+  TokenRows rows_of(int group) const;
   std::byte* at(const PoolMap::Place& place) const { return memory_.as<std::byte>() + map().layer_offset(place); }
   /// Numbers of K of `tokens` tokens in one layer.
   size_t numbers(int tokens) const { return static_cast<size_t>(tokens) * kv_heads() * layout().head_dim; }

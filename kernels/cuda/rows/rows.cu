@@ -1,7 +1,6 @@
 #include "kernels/cuda/rows/rows.h"
 
-#include <cuda_fp8.h>
-
+#include "kernels/cuda/primitives/eight_bits.cuh"
 #include "kernels/cuda/primitives/overlap.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
 #include "kernels/cuda/rows/row_view.cuh"
@@ -31,6 +30,23 @@ __global__ void gather_kernel(View x, const int32_t* rows, const int32_t* picked
   }
 }
 
+/// A warp for each row and part.
+__global__ void distance_kernel(View a, View b, int64_t count, int parts, int64_t columns, float* sums) {
+  begin_row_kernel();
+  const int64_t index = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  if (index >= count) return;
+  const int64_t first = index % parts * columns;
+  float sum = 0;
+  for (int64_t column = first + threadIdx.x % 32; column < first + columns; column += 32) {
+    float x[1], y[1];
+    load(a, index / parts, column, x);
+    load(b, index / parts, column, y);
+    sum += (x[0] - y[0]) * (x[0] - y[0]);
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) sums[index] = sum;
+}
+
 template <int N>
 __global__ void silu_multiply_kernel(View gate_up, int64_t columns, View out) {
   begin_row_kernel();
@@ -44,16 +60,6 @@ __global__ void silu_multiply_kernel(View gate_up, int64_t columns, View out) {
 #pragma unroll
   for (int i = 0; i < N; ++i) up[i] *= gate[i] / (1.0f + expf(-gate[i]));
   store(out, row, column, up);
-}
-
-/// The nearest 8-bit number, ties to even; beyond the largest (infinity too): the largest; NaN keeps its sign.
-__device__ __forceinline__ uint8_t narrow_to_byte(DataType type, float value) {
-  if (isnan(value)) return static_cast<uint8_t>(__float_as_uint(value) >> 31 << 7 | 0x7f);
-  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, type == DataType::kE4M3 ? __NV_E4M3 : __NV_E5M2);
-}
-
-__device__ __forceinline__ float widen_byte(DataType type, uint8_t value) {
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(value, type == DataType::kE4M3 ? __NV_E4M3 : __NV_E5M2)));
 }
 
 /// K (or V, by `offset`) of a token in its page, from a channel on.
@@ -216,6 +222,14 @@ __global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, cons
 
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
   embed_rows(x, rows, nullptr, out, stream);
+}
+
+void square_distances(const Matrix& a, const Matrix& b, int parts, float* sums, Stream stream) {
+  constexpr int kWarps = 8;
+  const int64_t count = a.rows * parts;
+  if (count == 0) return;
+  launch_overlapping(distance_kernel, {blocks_for((count + kWarps - 1) / kWarps), dim3(32 * kWarps)}, stream, view_of(a),
+                     view_of(b), count, parts, a.columns / parts, sums);
 }
 
 void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream) {

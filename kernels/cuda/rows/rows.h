@@ -15,6 +15,8 @@ using Stream = CUstream_st*;
 
 /// out[i] = x[rows[i]], converted to out's type; `rows` in device memory, null: x as it is.
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream);
+/// sums[row, part] of (a - b)^2 over a part of the columns.
+void square_distances(const Matrix& a, const Matrix& b, int parts, float* sums, Stream stream);
 /// out[i] = table[tokens[i]] or, where tokens[i] < 0, table[picked[-1 - tokens[i]]]; all in device memory.
 void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream);
 /// x += delta (if not null), then out = x / sqrt(mean(x^2) + epsilon) * gain.

@@ -54,6 +54,23 @@ TEST_F(CudaDeviceTest, EmbedsAndGathersRowsExactly) {
   }
 }
 
+TEST_F(CudaDeviceTest, SumsSquaresOfDifferencesByPart) {
+  for (const DataType type : kTypes) {
+    for (const auto& [columns, parts] : {std::pair{120, 3}, {1024, 8}, {7, 7}}) {
+      const Held a = hold(61, columns, type, 8);
+      const Held b = hold(61, columns, kF32);
+      std::vector<float> sums(static_cast<size_t>(61 * parts));
+      device_->squared_distances(a.matrix, b.matrix, parts, sums);
+      std::vector<double> wanted(sums.size());
+      for (int row = 0; row < 61; ++row) {
+        for (int i = 0; i < columns; ++i)
+          wanted[static_cast<size_t>(row * parts + i / (columns / parts))] += std::pow(a.at(row, i) - b.at(row, i), 2);
+      }
+      EXPECT_LT(error_of(sums, wanted), 1e-6) << columns;
+    }
+  }
+}
+
 TEST_F(CudaDeviceTest, NormalisesRows) {
   for (const int columns : {5, 37, 256, 4100}) {
     const std::vector<float> gains = draw(columns);

@@ -103,6 +103,35 @@ TEST_F(SegmentsTest, RulesComputeWhatTheySay) {
   EXPECT_LE(sparse, 18 + 4 * 8);
 }
 
+TEST_F(SegmentsTest, OneTokenIsAnAnswer) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  Request warming = as(prompt_of({text(5, 30), text(2, 40), text(6, 9), text(3, 40), text(7, 5)}), Rule::kNone);
+  warming.max_tokens = 1;
+  warming.want_probe = true;
+  const RequestResult one = run(engine, warming);
+  EXPECT_EQ(one.copied_tokens, 40) << "the other segment is new";
+  ASSERT_EQ(one.tokens.size(), 1U);
+  EXPECT_EQ(one.probabilities.of_tokens.size(), 1U);
+  EXPECT_GT(one.prefill_seconds, 0);
+  EXPECT_LT(one.prefill_seconds, 100);
+  EXPECT_LT(one.decode_seconds, 100) << "since the prompt was there, not since the machine was";
+  for (const double share : one.mass) EXPECT_EQ(share, 1) << "dense layers see all";
+  const RequestResult later = run(engine, as(prompt_of({text(8, 21), text(3, 40), text(9, 5)}), Rule::kNone));
+  EXPECT_EQ(later.copied_tokens, 40) << "whoever asked for one token made it known";
+}
+
+TEST_F(SegmentsTest, AnAnswerMayBeCancelledAsItBegins) {
+  Engine engine(*device_, *model_, nullptr, options());
+  run(engine, prompt_of({text(1, 13), text(2, 40)}));
+  engine.on_token([&](uint64_t id, const GeneratedToken&) { engine.cancel(id); });
+  const RequestResult result = run(engine, as(prompt_of({text(5, 30), text(2, 40), text(7, 5)}), Rule::kNone));
+  EXPECT_EQ(result.reason, FinishReason::kCancelled);
+  EXPECT_EQ(result.tokens.size(), 1U);
+  engine.on_token({});
+  EXPECT_EQ(run(engine, as(prompt_of({text(6, 30), text(2, 40), text(7, 5)}), Rule::kAll)).tokens.size(), 6U);
+}
+
 TEST_F(SegmentsTest, AKnownPrefixGoesFirst) {
   Engine engine(*device_, *model_, nullptr, options());
   const Request made = prompt_of({{}, text(2, 40), text(3, 5)});
