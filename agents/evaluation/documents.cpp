@@ -93,6 +93,7 @@ void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts) 
   std::map<std::string, std::shared_ptr<const std::vector<Problem>>> files;  // a pipe can be read only once
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {
+      if (suite.reuse && !task.is_problem_set()) require_segments(*suite.reuse, task.tokens);
       if (task.is_text()) {
         if (!context.english()) {
           throw InputError(fmt::format("{}: the model knows {} words and no text", task.task, context.tokenizer.vocabulary()),

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "scripting/base/error.h"
+
 namespace sluice {
 
 std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts) {
@@ -37,6 +39,12 @@ std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int bloc
     if (length > 0) segments.push_back({firsts[i], firsts[i] + length, {}});
   }
   return segments;
+}
+
+void require_segments(const ReuseLayout& layout, int tokens) {
+  if (segments_of(layout, tokens, kReuseBlock).empty())
+    throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", tokens, kReuseBlock),
+                     "raise --tokens to 600 or more");
 }
 
 std::string name_of_segment(Occasion occasion, size_t place) {

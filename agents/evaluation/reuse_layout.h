@@ -10,6 +10,9 @@
 
 namespace sluice {
 
+/// Segments are whole blocks of so many tokens. A page of any flow is a part of it, so that all flows have the same segments.
+inline constexpr int kReuseBlock = 128;
+
 /// How the documents of a suite are cut into text that stood elsewhere before.
 struct ReuseLayout {
   int segment = 1024;  // tokens of each; of shorter documents fewer
@@ -21,6 +24,9 @@ struct ReuseLayout {
 /// at equal distances, or at the nearest of `cuts` (ascending), where somebody may ask for what the edge divides: a copy has seen
 /// the one half without the other. Empty where the document is too short.
 std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts = {});
+
+/// Throws InputError for documents of so many tokens if they are too short for segments.
+void require_segments(const ReuseLayout& layout, int tokens);
 
 /// A text that somebody has computed before.
 struct KnownText {

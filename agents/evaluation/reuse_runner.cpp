@@ -20,7 +20,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kBlock = 128;             // a page of any flow is a part of it: all flows have the same segments
 constexpr int kPassTokens = 512;        // rows of a pass
 constexpr int kLargePassTokens = 4096;  // where a device is fast
 
@@ -235,10 +234,8 @@ std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocume
   const size_t common = common_tokens(batch->prompts);
   const auto document = std::span<const int32_t>(batch->prompts.front().tokens).first(common);
   const std::vector<int> cuts = places_of_answers(document, documents.front(), tokenizer_);
-  batch->segments = segments_of(layout_, static_cast<int>(common), kBlock, cuts);
-  if (batch->segments.empty())
-    throw InputError(fmt::format("a document of {} tokens has no segments of at least {}", common, kBlock),
-                     "raise --tokens to 600 or more");
+  require_segments(layout_, static_cast<int>(common));
+  batch->segments = segments_of(layout_, static_cast<int>(common), kReuseBlock, cuts);
   const Occasion occasion = documents.front().front().occasion;
   for (size_t i = 0; i < batch->segments.size(); ++i) batch->segments[i].extra_key = name_of_segment(occasion, i);
   batch->known = known_texts(occasion, document, batch->segments);

@@ -38,6 +38,13 @@ Task salad_task(const SaladKind& kind) {
 /// Questions of another task about text that stood elsewhere before.
 Task occasion_task(const char* name, Occasion occasion, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
   Task asked = task(name, "reuse", in_mini, in_english);
+  asked.generate = [name, ask = asked.generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
+    try {
+      return ask(context, rng, tokens, questions);
+    } catch (const InputError& error) {  // which names the task that is asked
+      throw InputError(fmt::format("{}: {}", name, error.what()), error.hint());
+    }
+  };
   asked.in_suites = false;
   asked.occasion = occasion;
   return asked;

@@ -189,7 +189,9 @@ TEST_F(ReuseRunnerTest, FlowsThatSayNothingOfCopiesAreRefused) {
 }
 
 TEST_F(ReuseRunnerTest, DocumentsWithoutSegmentsAreRefused) {
-  const Suite suite = changed(load_suite("reuse"), {.samples = 1, .tasks = {"needle_multiquery"}, .tokens = {256}});
+  Suite suite = changed(load_suite("reuse"), {.samples = 1, .tasks = {"needle_multiquery"}, .tokens = {256}});
+  TextReader texts;
+  EXPECT_THROW(prepare_suite(suite, context_, texts), InputError) << "before anything is computed";
   DocumentBatches batches(suite.stages[0].tasks[0], context_, Seed::parse("reuse"), 1);
   EXPECT_THROW(runner_.prefill(batches.next()), InputError);
 }
