@@ -49,7 +49,7 @@ struct PlanOptions {
   std::string device = "cpu";
   std::optional<std::string> bandwidth;  // none: what memory of the device's kind usually gives
   std::vector<std::string> disabled;
-  std::string svg;  // a file for the picture of the flow's patterns; empty: none is made
+  std::optional<std::string> svg;  // a file for the picture of the flow's patterns
 };
 
 const ModelGeometry& find_model(const std::string& name) {
@@ -87,6 +87,8 @@ double parse_bandwidth(const std::string& text) {
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
   require_device_name(options.device);
+  std::optional<OutputFile> picture;
+  if (options.svg) picture.emplace(*options.svg, std::vector<std::string>{options.flow});
   const double bandwidth = options.bandwidth ? parse_bandwidth(*options.bandwidth) : usual_bandwidth(options.device);
   TraceOptions trace;
   trace.head_dim = model.head_dim;
@@ -99,10 +101,10 @@ void plan(const PlanOptions& options) {
   const PlanReport report = plan_report(compilation, workload);
   fmt::print("{}", printable(report.text));
   if (!report.refusal.empty()) throw InputError(report.refusal, report.hint);
-  if (options.svg.empty()) return;
+  if (!picture) return;
   if (report.patterns.empty())
     throw InputError(fmt::format("--svg: flow \"{}\" has no pattern to draw", compilation.plan.graph.name));
-  OutputFile(options.svg, {options.flow}).write(pattern_svg(report.patterns, options.tokens));
+  picture->write(pattern_svg(report.patterns, options.tokens));
 }
 
 }  // namespace

@@ -56,13 +56,18 @@ std::vector<std::vector<double>> shares_of(const Pattern& pattern, int tokens, i
   const int side = std::min(tokens, cells);
   const auto edge = [&](int cell) { return static_cast<int>(int64_t{cell} * tokens / side); };
   std::vector<uint32_t> words(static_cast<size_t>((tokens + 31) / 32));
+  std::mt19937 random(1);
   std::vector<std::vector<double>> shares;
   for (int y = 0; y < side; ++y) {
     std::vector<int64_t> seen(static_cast<size_t>(y) + 1);
     std::vector<int64_t> all(static_cast<size_t>(y) + 1);
-    const int rows = std::min(kRows, edge(y + 1) - edge(y));
+    const int in_cell = edge(y + 1) - edge(y);
+    const int rows = std::min(kRows, in_cell);
     for (int r = 0; r < rows; ++r) {
-      const int i = edge(y) + static_cast<int>((int64_t{r} * (edge(y + 1) - edge(y)) + r * 7919 % rows) / rows);
+      // One of each stretch, as in `area_of`.
+      const int first = static_cast<int>(int64_t{r} * in_cell / rows);
+      const int end_of_stretch = static_cast<int>(int64_t{r + 1} * in_cell / rows);
+      const int i = edge(y) + first + static_cast<int>(random() % static_cast<unsigned>(end_of_stretch - first));
       pattern.row(i, tokens, words);
       for (int x = 0; x <= y; ++x) {
         const int end = std::min(edge(x + 1), i + 1);
@@ -183,8 +188,8 @@ int64_t pages_read(const std::vector<PatternAnalysis>& of_heads, int length, int
 }
 
 /// How many tokens the head keeps that keeps the most, for any length; empty where that is not known, or it is not always the
-/// same.
-std::string size_text(const std::vector<PatternAnalysis>& of_heads) {
+/// same. `kept`: at `length`.
+std::string size_text(const std::vector<PatternAnalysis>& of_heads, int64_t length, int64_t kept) {
   std::vector<CacheSize> sizes;
   int64_t from = 1;
   for (const PatternAnalysis& analysis : of_heads) {
@@ -199,7 +204,9 @@ std::string size_text(const std::vector<PatternAnalysis>& of_heads) {
     return of_a != of_b ? of_a < of_b : a.constant < b.constant;
   });
   const auto is_less = [&](const CacheSize& size) { return size.at(from) <= most.at(from); };
-  return std::all_of(sizes.begin(), sizes.end(), is_less) ? to_text(most) : std::string();
+  if (!std::all_of(sizes.begin(), sizes.end(), is_less)) return {};
+  if (most.at(length) == kept || (length < from && most.growth == 0)) return to_text(most);
+  return length < from ? fmt::format("{}, from {} tokens on", to_text(most), from) : std::string();
 }
 
 /// Tokens that are kept at most where they lie in the order of positions.
@@ -244,7 +251,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .head = head,
                          .heads = different,
                          .kept = kept,
-                         .any_size = in_slots ? size_text(analyses) : std::string(),
+                         .any_size = in_slots ? size_text(analyses, length, kept) : std::string(),
                          .pages_read = pages,
                          .dense_prefill = is_dense,
                          .blind = different == 1 ? analyses.front().blind_rows(length) : blind_rows(pattern, of_head, length),

@@ -185,17 +185,18 @@ class Script {
   bool is_own_used(int flow) const {
     const GraphBuilder::LayerNames& names = session_.own.layer_names();
     const auto is_own = [](const std::string& name) { return name == "sparse"; };
-    const bool is_used =
-        session_.variants.empty() || is_own(names.rest) ||
-        std::any_of(names.layers.begin(), names.layers.end(), [&](const auto& each) { return is_own(each.second); });
-    if (is_used) return true;
+    const bool is_named = is_own(names.rest) || std::any_of(names.layers.begin(), names.layers.end(),
+                                                            [&](const auto& each) { return is_own(each.second); });
+    const LayerPatterns& patterns = session_.own.graph().patterns;
+    if (!is_named && session_.variants.empty() && !patterns.empty())
+      fail(patterns.where.line, "flow.pattern: every layer is \"full\", so nothing has it", "layers = { rest = \"sparse\" }");
+    if (is_named || session_.variants.empty()) return true;
     for (const Stage stage : {Stage::kCache, Stage::kIndex, Stage::kAfter}) {
       const int line = line_of_stage(flow, stage);
       if (line > 0)
         fail(line, fmt::format("flow.{}: no layer is \"sparse\", so nothing runs it", name_of(stage)),
              "layers names variants alone");
     }
-    const LayerPatterns& patterns = session_.own.graph().patterns;
     if (!patterns.empty())
       fail(patterns.where.line, "flow.pattern: no layer is \"sparse\", so nothing has it", "layers names variants alone");
     return false;

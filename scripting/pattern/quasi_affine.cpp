@@ -95,8 +95,11 @@ class QuasiAffineFunction::Reader {
 
   std::vector<Piece> read(const IslMap& relation) {
     IslPieces pieces(isl_map_lexmax_pw_multi_aff(isl_map_copy(relation.get())));
-    pieces = IslPieces(isl_pw_multi_aff_coalesce(context_.require(std::move(pieces)).release()));
     context_.require(pieces.get());
+    // Coalescing may take in what is not there (PatternAnalysis).
+    IslPieces fewer(isl_pw_multi_aff_coalesce(isl_pw_multi_aff_copy(pieces.get())));
+    context_.require(fewer.get());
+    if (context_.require(isl_pw_multi_aff_is_equal(pieces.get(), fewer.get()))) pieces = std::move(fewer);
     call([&](auto* callback) { return isl_pw_multi_aff_foreach_piece(pieces.get(), callback, this); }, &Reader::piece);
     return std::move(pieces_);
   }

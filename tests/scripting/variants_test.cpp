@@ -136,6 +136,8 @@ TEST(Variants, WhatNoProgramUsesIsRefused) {
             "1: sluice.flow: prefill = \"dense\" is for flows with flow.pattern");
   EXPECT_EQ(error_of("rest = 'ends'", kEnds + "flow.pattern = sluice.pattern.window(64)\n"),
             "4: flow.pattern: no layer is \"sparse\", so nothing has it");
+  EXPECT_EQ(error_of("rest = 'full'", "flow.pattern = sluice.pattern.window(64)\n"),
+            "2: flow.pattern: every layer is \"full\", so nothing has it");
   EXPECT_EQ(error_of("rest = 'a'",
                      "local a = flow.variant('a')\nfunction a.index(q, c) flow.pattern = sluice.pattern.window(64) end\n"),
             "3: flow.pattern is assigned at the top of the file, not inside a stage");

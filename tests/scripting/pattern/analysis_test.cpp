@@ -57,6 +57,35 @@ TEST(PatternAnalysis, RandomExpressionsAreAsBruteForceHasThem) {
   EXPECT_LT(by_rows, 30);
 }
 
+// isl 0.25 takes the first two columns and every second one for all of them.
+TEST(PatternAnalysis, AFewTokensBesideAStride) {
+  for (int size = 1; size <= 4; ++size) {
+    for (int stride = 2; stride <= 6; ++stride) {
+      for (const int offset : {0, 1}) {
+        const Pattern columns =
+            Pattern::rect({.columns = size}) | Pattern::rect({.column_stride = stride, .column_offset = offset});
+        const Pattern rows = Pattern::rect({.rows = size}) | Pattern::rect({.row_stride = stride, .row_offset = offset});
+        for (const Pattern& both : {columns, rows}) {
+          for (const Pattern& pattern : {both, ~both, Pattern::window(3) | ~both, both & Pattern::window(1)}) {
+            expect_as_brute_force(PatternAnalysis(pattern), 67);
+            if (testing::Test::HasFatalFailure()) FAIL() << size << " beside every " << stride << "th from " << offset;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PatternAnalysis, ARuleForAllLengthsHoldsBetweenEqualDistances) {
+  const PatternAnalysis analysis(
+      Pattern::spread(Pattern::rect({.rows = 500, .columns = 500}), Pattern::rect({.column_stride = 2})) |
+      Pattern::rect({.rows = 1, .columns = 1, .row_stride = 16000, .column_stride = 16000}));
+  const auto size = analysis.size_for_any_length();
+  for (const int length : {66000, 66250, 66500, 66750}) {
+    if (size && length >= size->from) EXPECT_EQ(size->at(length), analysis.live_tokens(length)) << length;
+  }
+}
+
 TEST(PatternAnalysis, WhatIsTooComplexIsLookedAtRowByRow) {
   std::mt19937 random(35);
   for (int run = 0; run < 300; ++run) {
