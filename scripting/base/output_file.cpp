@@ -82,6 +82,7 @@ int open_pipe(const std::string& path) {
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path, const std::vector<std::string>& inputs) {
+  if (path.empty()) throw InputError("a file without a name cannot be written", "give it a path");
   if (path == "-") throw InputError("-: standard output cannot be used here", "name a file to write");
   std::error_code error;
   const fs::path target = target_of(path);

@@ -148,9 +148,10 @@ std::string cache_text(const PatternFigures& figures, int64_t tokens) {
                         figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept,
                         tokens, figures.heads == 1 ? "" : ", in the head that keeps the most");
   }
-  text += fmt::format("  the step of the last token {} {} page{}, its own among them\n",
+  text += fmt::format("  the step of the last token {} {} page{}, its own among them{}\n",
                       figures.role == PatternRole::kAround ? "is shown" : "reads", figures.pages_read,
-                      figures.pages_read == 1 ? "" : "s");
+                      figures.pages_read == 1 ? "" : "s",
+                      figures.last_is_blind ? "; it sees nothing, so its bytes and its time are no measure of other steps" : "");
   if (!figures.dense_prefill && figures.role == PatternRole::kAlone) {
     text +=
         fmt::format("  tokens go to slots{}: the pattern alone says which are read, and a slot is taken again once nobody will\n",
@@ -209,6 +210,12 @@ std::string size_text(const std::vector<PatternAnalysis>& of_heads, int64_t leng
   return length < from ? fmt::format("{}, from {} tokens on", to_text(most), from) : std::string();
 }
 
+bool last_is_blind(const Pattern& pattern, int length) {
+  std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
+  pattern.row(length - 1, length, seen);
+  return std::all_of(seen.begin(), seen.end(), [](uint32_t word) { return word == 0; });
+}
+
 /// Tokens that are kept at most where they lie in the order of positions.
 int64_t in_pages(const PatternAnalysis& analysis, int length, int page) {
   return std::min<int64_t>(length, int64_t{page} * PageLives(analysis, length, page).most(length));
@@ -242,6 +249,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
     int64_t kept = is_dense ? length : in_slots ? 0 : in_pages(analyses.front(), length, graph.geometry.page);
     for (const PatternAnalysis& each : analyses) kept = std::max<int64_t>(kept, in_slots ? each.live_tokens(length) : 0);
     const int64_t pages = pages_read(analyses, length, graph.geometry.page, in_slots);
+    const bool is_blind = last_is_blind(heads.any(kv_heads), length);
     for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
       const int rows = area_rows(pattern, length, heads_in_all);
@@ -253,6 +261,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .kept = kept,
                          .any_size = in_slots ? size_text(analyses, length, kept) : std::string(),
                          .pages_read = pages,
+                         .last_is_blind = is_blind,
                          .dense_prefill = is_dense,
                          .blind = different == 1 ? analyses.front().blind_rows(length) : blind_rows(pattern, of_head, length),
                          .area = area_of(pattern, length, rows),

@@ -25,6 +25,7 @@ struct PatternFigures {
   int64_t kept = 0;        // tokens, of `tokens`, in the head that keeps the most
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
+  bool last_is_blind = false;  // the last of `tokens` sees nothing, in any head: its step is no measure of others
   bool dense_prefill = false;  // a prompt is kept until it is there, and only steps have the pattern
   int64_t blind = 0;           // queries of `tokens` that see nothing of it; -1: not known, of one of several heads
   double area = 0;             // share of the pairs of dense attention, over `tokens` queries

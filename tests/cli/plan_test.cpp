@@ -319,6 +319,21 @@ TEST(Plan, SaysSoWhereNoLayerIsSparse) {
   EXPECT_EQ(lines_with(ran.out, "of the newest page"), 0) << ran.out;
 }
 
+TEST(Plan, SaysWhereTheLastStepIsNoMeasure) {
+  EXPECT_EQ(lines_with(run_sluice({"plan", "strided_block_local", "--tokens", "12000"}).out, "it sees nothing, so its bytes"), 1);
+  EXPECT_EQ(lines_with(run_sluice({"plan", "strided_block_local", "--tokens", "12001"}).out, "it sees nothing"), 0);
+}
+
+TEST(Plan, OpensAPictureBeforeTheWork) {
+  const Folder folder;
+  for (const std::string file : {folder.path("nowhere/x.svg"), std::string()}) {
+    const Ran ran = run_sluice({"plan", "strided", "--svg", file});
+    EXPECT_EQ(ran.exit_code, 1) << file;
+    EXPECT_TRUE(ran.out.empty()) << "nothing is shown before";
+    EXPECT_EQ(lines_with(ran.err, "error: "), 1) << ran.err;
+  }
+}
+
 TEST(Plan, SaysWhereAFlowReadsMoreThanDense) {
   const Folder folder;
   const std::string out = run_sluice({"plan", folder.write("wide.lua", kWideFlow)}).out;
