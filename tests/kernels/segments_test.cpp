@@ -7,6 +7,7 @@
 #include "scripting/base/error.h"
 #include "tests/kernels/paged_batch.h"
 #include "tests/kernels/random_floats.h"
+#include "tests/support/log_softmax.h"
 
 namespace sluice {
 namespace {
@@ -191,12 +192,9 @@ TEST(RowMasses, AreWhatFloat64Gives) {
                        double(batch.key(0, 1, token, head / group, d));
           scores.push_back(0.2 * product);
         }
-        const double largest = *std::max_element(scores.begin(), scores.end());
-        double sum = 0;
-        for (const double score : scores) sum += std::exp(score - largest);
-        for (int token = 0; token <= last; ++token) {
-          wanted[size_t(head) * size_t(length) + size_t(token)] += std::exp(scores[size_t(token)] - largest) / sum;
-        }
+        const std::vector<double> logs = testing::log_softmax(std::span<const double>(scores));
+        for (size_t token = 0; token < logs.size(); ++token)
+          wanted[size_t(head) * size_t(length) + token] += std::exp(logs[token]);
       }
     }
     for (size_t i = 0; i < masses.size(); ++i) EXPECT_NEAR(masses[i], wanted[i], 1e-4) << i;

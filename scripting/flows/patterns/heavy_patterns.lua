@@ -36,6 +36,7 @@ end
 function flow.after(q, c, mass)
   local heavy = c.heavy + mass:sum("head")
   c.heavy:save(heavy)
+  -- The pattern's tokens, 512 others, and 256 for a chunk of a prompt.
   if hitters == "keep" then sluice.evict(heavy, { budget = live[which] + 768, keep = patterns[which] }) end
 end
 

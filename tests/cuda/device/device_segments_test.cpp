@@ -9,6 +9,7 @@
 #include "kernels/device/open_pass.h"
 #include "scripting/base/error.h"
 #include "tests/cuda/device/device_fixture.h"
+#include "tests/support/log_softmax.h"
 
 namespace sluice {
 namespace {
@@ -147,11 +148,9 @@ TEST_F(CudaSegments, RowMassesAreWhatFloat64Gives) {
               product += double(testing::rounded(float(q.at(row, int64_t{head} * dim + d)))) * double(keys[key + size_t(d)]);
             scores.push_back(0.1 * product);
           }
-          const double largest = *std::max_element(scores.begin(), scores.end());
-          double sum = 0;
-          for (const double score : scores) sum += std::exp(score - largest);
-          for (int token = 0; token <= last; ++token)
-            wanted[size_t(head) * size_t(length) + size_t(token)] += std::exp(scores[size_t(token)] - largest) / sum;
+          const std::vector<double> logs = testing::log_softmax(std::span<const double>(scores));
+          for (size_t token = 0; token < logs.size(); ++token)
+            wanted[size_t(head) * size_t(length) + token] += std::exp(logs[token]);
         }
       }
       for (size_t i = 0; i < given.size(); ++i) ASSERT_NEAR(given[i], wanted[i], 2e-4) << dim << " " << group << " " << i;

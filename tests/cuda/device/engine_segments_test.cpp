@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tests/cuda/device/engine_fixture.h"
 #include "tests/support/recompute_rules.h"
+#include "tests/support/segment_prompts.h"
 
 namespace sluice::testing {
 namespace {
@@ -20,19 +20,7 @@ class CudaEngineSegments : public CudaEngine {
     return made;
   }
 
-  /// A prompt of parts, those at odd places of which are segments.
-  Request prompt_of(const std::vector<std::vector<int32_t>>& parts) const {
-    Request made;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const auto first = static_cast<int>(made.prompt.size());
-      made.prompt.insert(made.prompt.end(), parts[i].begin(), parts[i].end());
-      if (i % 2 == 1) made.segments.push_back({first, static_cast<int>(made.prompt.size()), "docs"});
-    }
-    made.max_tokens = 6;
-    made.ignore_eos = true;
-    made.likely = 0;
-    return made;
-  }
+  static Request prompt_of(const std::vector<std::vector<int32_t>>& parts) { return prompt_of_parts(parts, "docs"); }
   Request as(Request made, const char* rule, const ParameterValues& values = {}) const {
     made.recompute = shipped_rule(rule, model_->config().query_heads, values);
     return made;
@@ -45,20 +33,12 @@ class CudaEngineSegments : public CudaEngine {
     options.max_pass_tokens = 500;
     return options;
   }
-  static RequestResult run(Engine& engine, Request made) {
-    engine.submit(std::move(made));
-    return engine.run_all().front();
-  }
   /// Of the tokens that were generated, beside those that computing the prompt gives.
   double distance(const RequestResult& result, Request made) {
     Engine plain(*device_, *model_, nullptr, options());
     made.segments.clear();
     made.given = result.tokens;
-    const RequestResult wanted = run(plain, made);
-    double largest = 0;
-    for (size_t i = 0; i < result.tokens.size(); ++i)
-      largest = std::max(largest, std::fabs(double(result.probabilities.of_tokens[i]) - wanted.probabilities.of_tokens[i]));
-    return largest;
+    return largest_distance(result, testing::run(plain, made));
   }
 };
 
@@ -69,9 +49,9 @@ TEST_F(CudaEngineSegments, RecomputingEverythingGivesWhatComputingDoes) {
                                                                       {"cacheblend", {{"share", "1"}, {"boundary", "2"}}}};
   for (const auto& [rule, values] : rules) {
     Engine engine(*device_, *model_, nullptr, options());
-    run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
+    testing::run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
     const Request again = as(prompt_of({text(5, 130), text(4, 1337), text(6, 9), text(2, 800), text(7, 33)}), rule, values);
-    const RequestResult result = run(engine, again);
+    const RequestResult result = testing::run(engine, again);
     EXPECT_EQ(result.copied_tokens, 800 + 1328) << rule;
     EXPECT_EQ(result.recomputed_tokens, 800 + 1328) << rule;
     // bf16 between layers, and sums in another order.
@@ -81,23 +61,23 @@ TEST_F(CudaEngineSegments, RecomputingEverythingGivesWhatComputingDoes) {
 
 TEST_F(CudaEngineSegments, RulesComputeWhatTheySay) {
   Engine engine(*device_, *model_, nullptr, options());
-  run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
+  testing::run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
   const Request again = prompt_of({text(5, 130), text(4, 1337), text(6, 9), text(2, 800), text(7, 33)});
-  const RequestResult none = run(engine, as(again, "none"));
+  const RequestResult none = testing::run(engine, as(again, "none"));
   EXPECT_EQ(none.copied_tokens, 800 + 1328);
   EXPECT_EQ(none.recomputed_tokens, 0);
   const double blind = distance(none, again);
-  const RequestResult sparse = run(engine, as(again, "sparsex", {{"share", "0.1"}, {"boundary", "1"}}));
+  const RequestResult sparse = testing::run(engine, as(again, "sparsex", {{"share", "0.1"}, {"boundary", "1"}}));
   EXPECT_GT(sparse.recomputed_tokens, 212);
   EXPECT_LT(sparse.recomputed_tokens, 500);
   EXPECT_GT(blind, 0.1) << "the copies know nothing of their new context: more than what bf16 makes of the same";
-  const RequestResult all = run(engine, as(again, "all"));
+  const RequestResult all = testing::run(engine, as(again, "all"));
   EXPECT_LT(distance(all, again), blind / 2);
 }
 
 TEST_F(CudaEngineSegments, DecodesBesideOthersAsAlone) {
   Engine engine(*device_, *model_, nullptr, options());
-  run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
+  testing::run(engine, prompt_of({text(1, 13), text(2, 800), text(3, 5), text(4, 1337)}));
   std::vector<Request> requests;
   for (int i = 0; i < 4; ++i) {
     Request made = prompt_of({text(10 + i, 30 + i), text(i % 2 == 0 ? 2 : 4, i % 2 == 0 ? 800 : 1337), text(20 + i, 40)});

@@ -46,7 +46,7 @@ Pattern strided_blocks(int block, int stride) {
 TEST(PatternAnalysis, RandomExpressionsAreAsBruteForceHasThem) {
   std::mt19937 random(33);
   int by_rows = 0;
-  for (int run = 0; run < 150; ++run) {
+  for (int run = 0; run < 1000; ++run) {
     const Pattern pattern = random_pattern(random, 1 + static_cast<int>(random() % 4));
     const int length = 1 + static_cast<int>(random() % 200);
     const PatternAnalysis analysis(pattern);
@@ -54,7 +54,7 @@ TEST(PatternAnalysis, RandomExpressionsAreAsBruteForceHasThem) {
     by_rows += analysis.is_for_any_length() ? 0 : 1;
     if (testing::Test::HasFatalFailure()) FAIL() << run;
   }
-  EXPECT_LT(by_rows, 30);
+  EXPECT_LT(by_rows, 200);
 }
 
 // isl 0.25 takes the first two columns and every second one for all of them.
