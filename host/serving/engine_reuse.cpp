@@ -113,8 +113,9 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (runs.empty()) return;
   // Under a flow the last token is a decode step of its own.
   work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
-  if (!has_memory_for(job, *work) || !reserve_reuse(job, *work)) return;
+  if (!has_memory_for(job, *work)) return;
   device.copy_shifted(pool, 0, runs, config.rope);
+  if (!reserve_reuse(job, *work)) return;  // what is computed takes the copies' place
   for (const uint64_t text : frozen) kv->frozen()->count(text);
   job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
   job.filling = may_fill = true;
@@ -303,16 +304,21 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::s
     device.squared_distances(matrix_of(work.computed), matrix_of(work.copies), config.kv_heads, changes);
   }
   const std::vector<int32_t> places = work.tokens.places();
-  const auto number_of = [&](size_t token, size_t head) {
-    if (!changes.empty()) return changes[token * kv_heads + head / (heads / kv_heads)];
-    return token < static_cast<size_t>(work.weighed) ? masses[head * static_cast<size_t>(tokens) + token] : 0;
-  };
   constexpr size_t kTogether = 16;  // tokens whose masses by one head lie side by side
-  for (size_t first = 0; first < places.size(); first += kTogether) {
-    const size_t end = std::min(first + kTogether, places.size());
-    for (size_t head = 0; head < heads; ++head) {
-      for (size_t i = first; i < end; ++i) numbers[i * heads + head] = number_of(static_cast<size_t>(places[i]), head);
+  const auto fill = [&](const auto& number_of) {
+    for (size_t first = 0; first < places.size(); first += kTogether) {
+      const size_t end = std::min(first + kTogether, places.size());
+      for (size_t head = 0; head < heads; ++head) {
+        for (size_t i = first; i < end; ++i) numbers[i * heads + head] = number_of(static_cast<size_t>(places[i]), head);
+      }
     }
+  };
+  if (fact == CopyFact::kMass) {
+    fill([&, weighed = static_cast<size_t>(work.weighed), stride = static_cast<size_t>(tokens)](size_t token, size_t head) {
+      return token < weighed ? masses[head * stride + token] : 0;
+    });
+  } else {
+    fill([&, group = heads / kv_heads](size_t token, size_t head) { return changes[token * kv_heads + head / group]; });
   }
 }
 

@@ -72,10 +72,11 @@ __device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>&
   turn.next();
 }
 
-/// One warp copies the K tiles (V tiles) of a work, in order; a lane a box.
-template <int Dim, Kind kKind>
+/// One warp copies the K tiles (V tiles) of a work, in order; a lane a box. `before` is called with the number of each.
+template <int Dim, Kind kKind, class Before>
 __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Work& work,
-                                           const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn) {
+                                           const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn,
+                                           const Before& before) {
   using S = Shape<Dim>;
   const int lane = threadIdx.x % 32;
   const int box = lane % S::kBoxes;
@@ -100,6 +101,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   }
   int block = block_of(token);
   for (int number = 0; number < work.tiles; ++number) {
+    before(number);
     const int next = block_of(kKind != Kind::kDense ? next_token : token + S::kTokens);
     barrier_wait(places.emptied(value, turn.stage), turn.parity ^ 1);
     const uint32_t barrier = places.filled(value, turn.stage);
@@ -137,8 +139,13 @@ __device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, c
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;
-    if (threadIdx.x % 32 == 0) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
-    copy_tiles<Dim, kKind>(map, a, work, places, 0, turn);
+    // Works of rows that do not follow each other are few and uneven: who has much to do leaves the next one to others.
+    const int last = kKind == Kind::kDense ? 0 : max(0, work.tiles - Shape<Dim>::kStages);
+    const bool asks = threadIdx.x % 32 == 0;
+    if (kKind == Kind::kDense && asks) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
+    copy_tiles<Dim, kKind>(map, a, work, places, 0, turn, [&](int tile) {
+      if (kKind != Kind::kDense && asks && tile == last) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
+    });
     number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
   }
   set_out_work(places, work_turn, {});
@@ -149,7 +156,7 @@ __device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<kKind>& a,
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
-    copy_tiles<Dim, kKind>(map, a, work, places, 1, turn);
+    copy_tiles<Dim, kKind>(map, a, work, places, 1, turn, [](int /*tile*/) {});
   }
 }
 
@@ -164,6 +171,20 @@ __device__ __forceinline__ void ask_query(uint32_t target, int row, int chunk, c
 template <int Dim, Kind kKind>
 __device__ __forceinline__ void ask_queries(const ArgumentsOf<kKind>& a, const Work& work, uint32_t target, int first) {
   constexpr int kChunks = Dim / 8;
+  if constexpr (kKind == Kind::kDense) {
+    // Fewer numbers are alive than below, which heads of 64 channels feel.
+#pragma unroll 4
+    for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
+      const int row = i / kChunks;
+      const int chunk = i % kChunks;
+      const int bytes = first + row < work.pairs ? 16 : 0;
+      const int pair = work.pair + (bytes > 0 ? first + row : 0);
+      const int64_t at = (work.query + a.by_group.quotient(pair)) * a.q_stride +
+                         (work.head * a.group + a.by_group.remainder(pair)) * Dim + chunk * 8;
+      ask_query<Dim>(target, row, chunk, a.q + at, bytes);
+    }
+    return;
+  }
   [[maybe_unused]] RowOrder order(0, 0);
   if constexpr (kKind == Kind::kFar) order = RowOrder(a.rows_of(work.sequence), a.parts.stride);
 #pragma unroll 4

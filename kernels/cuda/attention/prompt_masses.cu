@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention/prompt_masses.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/attention/attention_device.cuh"
 #include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/primitives/overlap.cuh"
@@ -7,7 +9,7 @@
 #include "scripting/base/error.h"
 
 // Of each query head, tiles of rows are multiplied with tiles of tokens twice: once for the logarithms of what rows sum to, once,
-// tokens by tokens, for what each token is given.
+// tokens by tokens, for what each token is given. Where tiles of rows are few, blocks share the tokens of each.
 
 namespace sluice::cuda {
 namespace {
@@ -25,6 +27,7 @@ struct Task {
   int page;
   int kv_heads;
   float* log_sums;  // [kv_heads * group, rows]
+  float2* parts;    // [shares, kv_heads * group, rows]: the maximum and the sum beside it, of a share of the tokens
   float* sums;
   int64_t stride;
   int known;
@@ -165,7 +168,10 @@ __device__ int end_of(const PromptRows& rows, int first) {
   return rows.masks != nullptr ? rows.length : rows.slots[min(rows.rows, first + kTile) - 1] + 1;
 }
 
-/// A block for each tile of rows and query head.
+/// The logarithm, in base 2, of a sum of powers of 2.
+__device__ __forceinline__ float log_of(float maximum, float sum) { return sum > 0 ? maximum + log2f(sum) : kMinusInfinity; }
+
+/// A block for each tile of rows, query head, and share of the tokens that rows of the tile see.
 template <DataType Type, int Dim>
 __global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(16) uint8_t tile[];
@@ -178,8 +184,12 @@ __global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constan
   const WarpRows<Dim> mine(task, head, first + 16 * warp);
   float maximum[2] = {kMinusInfinity, kMinusInfinity};
   float sum[2] = {0, 0};
-  const int end = end_of(task.rows, first);
-  for (int begin = 0; begin < end; begin += kTile) {
+  const int shares = static_cast<int>(gridDim.z);
+  const int share = static_cast<int>(blockIdx.z);
+  const int tiles = (end_of(task.rows, first) + kTile - 1) / kTile;
+  const int of_share = (tiles + shares - 1) / shares;
+  const int end = min(tiles, (share + 1) * of_share) * kTile;
+  for (int begin = share * of_share * kTile; begin < end; begin += kTile) {
     __syncthreads();
     load_keys<Type, Dim>(task, head, begin, tile);
     __syncthreads();
@@ -203,9 +213,30 @@ __global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constan
   for (int half = 0; half < 2; ++half) {
     const float total = quad_sum(sum[half]);
     if (threadIdx.x % 4 != 0 || !mine.exists(half)) continue;
-    task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)] =
-        total > 0 ? maximum[half] + log2f(total) : kMinusInfinity;
+    if (shares == 1) {
+      task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)] = log_of(maximum[half], total);
+    } else {
+      task.parts[(static_cast<int64_t>(share) * gridDim.y + head.number) * task.rows.rows + mine.row(half)] = {maximum[half],
+                                                                                                               total};
+    }
   }
+}
+
+/// A thread for each row and query head.
+__global__ void __launch_bounds__(kThreads) merge_shares_kernel(const __grid_constant__ Task task, int count, int shares) {
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const int place = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (place >= count) return;
+  float maximum = kMinusInfinity;
+  for (int share = 0; share < shares; ++share)
+    maximum = fmaxf(maximum, task.parts[static_cast<int64_t>(share) * count + place].x);
+  float sum = 0;
+  for (int share = 0; share < shares; ++share) {
+    const float2 part = task.parts[static_cast<int64_t>(share) * count + place];
+    if (part.y > 0) sum += part.y * power(part.x - maximum);
+  }
+  task.log_sums[place] = log_of(maximum, sum);
 }
 
 /// The first row that may see a slot at `slot` or behind it.
@@ -273,13 +304,28 @@ __global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_cons
   total = begin + token < task.known ? total + sum : sum;
 }
 
+/// Among how many blocks the tokens of a tile of rows are shared, so that all multiprocessors have some.
+int shares_of(int rows, int heads) {
+  constexpr int kBlocks = 1024;
+  constexpr int kMost = 32;
+  const int tiles = (rows + kTile - 1) / kTile * heads;
+  return std::clamp((kBlocks + tiles - 1) / std::max(tiles, 1), 1, kMost);
+}
+
 template <DataType Type, int Dim>
 void launch(const Task& task, Stream stream) {
   const auto heads = static_cast<unsigned>(task.kv_heads * task.rows.group);
   const auto tiles = [](int count) { return static_cast<unsigned>((count + kTile - 1) / kTile); };
   constexpr size_t kBytes = KeyTile<Dim>::kBytes;
   static_assert(kBytes <= 48 * 1024);
-  launch_overlapping(log_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.rows), heads), dim3(kThreads), kBytes}, stream, task);
+  const auto shares = static_cast<unsigned>(shares_of(task.rows.rows, static_cast<int>(heads)));
+  launch_overlapping(log_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.rows), heads, shares), dim3(kThreads), kBytes}, stream,
+                     task);
+  if (shares > 1) {
+    const int count = task.rows.rows * static_cast<int>(heads);
+    const dim3 blocks(static_cast<unsigned>((count + kThreads - 1) / kThreads));
+    launch_overlapping(merge_shares_kernel, {blocks, dim3(kThreads), 0}, stream, task, count, static_cast<int>(shares));
+  }
   launch_overlapping(column_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.length), heads), dim3(kThreads), kBytes}, stream, task);
 }
 
@@ -299,7 +345,15 @@ void launch_dim(int dim, const Task& task, Stream stream) {
 
 }  // namespace
 
+size_t PromptMasses::workspace_bytes(int rows, int group) const {
+  const int heads = kv_.kv_heads * group;
+  const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(heads);
+  const int shares = shares_of(rows, heads);
+  return (count + 1) / 2 * 2 * sizeof(float) + (shares > 1 ? static_cast<size_t>(shares) * count * sizeof(float2) : 0);
+}
+
 void PromptMasses::add(const PromptRows& rows, float* sums, int64_t stride, int known, void* workspace, Stream stream) const {
+  const size_t log_sums = static_cast<size_t>(rows.rows) * static_cast<size_t>(kv_.kv_heads * rows.group);
   const Task task{.rows = rows,
                   .base = kv_.base,
                   .block_bytes = kv_.layout.bytes,
@@ -307,6 +361,7 @@ void PromptMasses::add(const PromptRows& rows, float* sums, int64_t stride, int 
                   .page = kv_.layout.page,
                   .kv_heads = kv_.kv_heads,
                   .log_sums = static_cast<float*>(workspace),
+                  .parts = reinterpret_cast<float2*>(static_cast<float*>(workspace) + (log_sums + 1) / 2 * 2),
                   .sums = sums,
                   .stride = stride,
                   .known = known};

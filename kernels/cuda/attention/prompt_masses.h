@@ -30,9 +30,7 @@ class PromptMasses {
   explicit PromptMasses(PagedKv kv) : kv_(std::move(kv)) {}
 
   /// Bytes of workspace for `add`.
-  size_t workspace_bytes(int rows, int group) const {
-    return static_cast<size_t>(rows) * static_cast<size_t>(kv_.kv_heads * group) * sizeof(float);
-  }
+  size_t workspace_bytes(int rows, int group) const;
   /// Adds, head by head, the weights that the rows' softmax gives each slot to sums [kv_heads, group, stride]: to what slots
   /// below `known` have so far, and to 0 for others. The order of additions does not depend on timing.
   void add(const PromptRows& rows, float* sums, int64_t stride, int known, void* workspace, Stream stream) const;

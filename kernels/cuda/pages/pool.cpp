@@ -74,8 +74,12 @@ TokenRows CudaPool::rows_of(int group) const {
 
 ShiftedRows CudaPool::shifted_rows(int group, const float* frequencies) const {
   const PageLayout& kept = layout(group);
-  return {
-      .blocks = blocks_of(group), .rows = rows_of(group), .kv = kept.kv, .head_dim = kept.head_dim, .frequencies = frequencies};
+  return {.blocks = blocks_of(group),
+          .rows = rows_of(group),
+          .kv = kept.kv,
+          .head_dim = kept.head_dim,
+          .page = kept.page,
+          .frequencies = frequencies};
 }
 
 void CudaPool::move_tokens(int group, std::span<const TokenMove> moves) {

@@ -2,18 +2,24 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/primitives/bulk.cuh"
 #include "kernels/cuda/primitives/eight_bits.cuh"
+#include "kernels/cuda/primitives/mbarrier.cuh"
 #include "kernels/cuda/rows/row_view.cuh"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kHalfThreads = 128;  // that have K; as many have V
-constexpr int kThreads = 2 * kHalfThreads;
-constexpr int kBlocks = 2;  // of a multiprocessor
-constexpr int kRuns = 4;    // of a block
-constexpr int kEight = 8;   // channels that a thread reads at a time, and those half a row further on
+// A block has up to a few tokens of a run, in many layers and heads. K and V of one head, which lie together, go through a stage
+// of shared memory: copies without registers bring them and take them away, and in between a thread turns the same channels of
+// the same token in every stage, so that it finds out once how far.
+
+constexpr int kTurners = 128;  // threads
+constexpr int kThreads = kTurners + 32;
+constexpr int kBlocks = 2;   // of a multiprocessor
+constexpr int kStages = 12;  // of a block
+constexpr int kEight = 8;    // channels that a thread turns, and those half a row further on
 
 /// Eight neighbouring numbers of a row.
 template <DataType Type>
@@ -66,65 +72,158 @@ struct Turn {
   }
 };
 
-/// Copies what a thread has of a token to its new place, in all heads. `turn` is null for V.
+/// A stage: K of a head, and V.
 template <DataType Type>
-__device__ __forceinline__ void copy_rows(const ShiftedRows& rows, const std::byte* from, std::byte* to, const Turn* turn) {
-  constexpr int kAtOnce = 4;
-  const size_t half = static_cast<size_t>(rows.head_dim / 2) * sizeof(typename Eight<Type>::Number);
-  for (int first = 0; first < rows.rows.kv_heads; first += kAtOnce) {
-    Eight<Type> low[kAtOnce];
-    Eight<Type> high[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i >= rows.rows.kv_heads) break;
-      const std::byte* const at = from + (first + i) * rows.rows.block_bytes;
-      low[i] = *reinterpret_cast<const Eight<Type>*>(at);
-      high[i] = *reinterpret_cast<const Eight<Type>*>(at + half);
+constexpr uint32_t kHalfStage = kTurners * 2 * kEight * sizeof(typename Eight<Type>::Number);
+template <DataType Type>
+constexpr size_t kSharedBytes = size_t{kStages} * 2 * kHalfStage<Type>;
+
+/// What a block copies: tokens of a run, of layers and all heads, an item each.
+struct Part {
+  int tokens;
+  int items;
+  size_t from;  // of the first layer's first head
+  size_t to;
+  uint32_t bytes;  // of K, or V
+  int from_position;
+  int to_position;
+
+  __device__ Part(const ShiftedRows& rows, const ShiftedRun& run, int parts, int layers) {
+    const int most = kTurners * 2 * kEight / rows.head_dim;
+    const int first = static_cast<int>(blockIdx.x) % parts * most;
+    const int layer = static_cast<int>(blockIdx.y) * layers;
+    tokens = min(most, run.tokens - first);
+    items = min(layers, rows.blocks.layers - layer) * rows.rows.kv_heads;
+    const size_t base = layer * rows.blocks.layer_stride;
+    from = base + run.from_page * rows.blocks.bytes + (run.from_token + first) * rows.rows.bytes;
+    to = base + run.to_page * rows.blocks.bytes + (run.to_token + first) * rows.rows.bytes;
+    bytes = static_cast<uint32_t>(tokens * rows.rows.bytes);
+    from_position = run.from_position + first;
+    to_position = run.to_position + first;
+  }
+};
+
+/// Bytes from the first item to one after the other.
+class ItemPlace {
+ public:
+  __device__ explicit ItemPlace(const ShiftedRows& rows) : rows_(rows) {}
+  __device__ size_t bytes() const { return bytes_; }
+  __device__ void next() {
+    bytes_ += rows_.rows.block_bytes;
+    if (++head_ < rows_.rows.kv_heads) return;
+    head_ = 0;
+    bytes_ += rows_.blocks.layer_stride - rows_.rows.kv_heads * rows_.rows.block_bytes;
+  }
+
+ private:
+  const ShiftedRows& rows_;
+  int head_ = 0;
+  size_t bytes_ = 0;
+};
+
+struct Barriers {
+  uint64_t filled[kStages];
+  uint64_t turned[kStages];
+};
+
+/// By one thread: brings items, and takes them away once they are turned.
+template <DataType Type>
+__device__ void move_items(const ShiftedRows& rows, const Part& part, uint8_t* stages, Barriers& barriers) {
+  constexpr int kBefore = kStages - 1;  // so many items are on their way: a stage is free once the one before it has been read
+  const TokenRows& layout = rows.rows;
+  ItemPlace loaded(rows);
+  ItemPlace stored(rows);
+  const auto load = [&](int item) {
+    const int stage = item % kStages;
+    const uint32_t filled = shared_address(&barriers.filled[stage]);
+    const uint32_t at = shared_address(stages) + stage * 2 * kHalfStage<Type>;
+    const std::byte* const from = rows.blocks.base + part.from + loaded.bytes();
+    barrier_expect(filled, 2 * part.bytes);
+    bulk_load(at, from + layout.key_offset, part.bytes, filled);
+    bulk_load(at + kHalfStage<Type>, from + layout.value_offset, part.bytes, filled);
+    loaded.next();
+  };
+  for (int item = 0; item < min(kBefore, part.items); ++item) load(item);
+  for (int item = 0; item < part.items; ++item) {
+    const int stage = item % kStages;
+    const uint32_t at = shared_address(stages) + stage * 2 * kHalfStage<Type>;
+    barrier_wait(shared_address(&barriers.turned[stage]), item / kStages % 2);
+    std::byte* const to = rows.blocks.base + part.to + stored.bytes();
+    bulk_store(to + layout.key_offset, at, part.bytes);
+    bulk_store(to + layout.value_offset, at + kHalfStage<Type>, part.bytes);
+    bulk_commit();
+    stored.next();
+    if (item + kBefore >= part.items) continue;
+    bulk_wait_read<1>();
+    load(item + kBefore);
+  }
+  bulk_wait_read<0>();
+}
+
+/// By the other threads.
+template <DataType Type>
+__device__ void turn_items(const ShiftedRows& rows, const Part& part, uint8_t* stages, Barriers& barriers) {
+  using Numbers = Eight<Type>;
+  const int eights = rows.head_dim / (2 * kEight);
+  const int token = static_cast<int>(threadIdx.x) / eights;
+  const int channel = static_cast<int>(threadIdx.x) % eights * kEight;
+  const bool has_token = token < part.tokens;
+  const Turn turn(rows.frequencies + channel, part.from_position + token, part.to_position + token);
+  uint8_t* const mine = stages + (token * rows.head_dim + channel) * sizeof(typename Numbers::Number);
+  const size_t half = static_cast<size_t>(rows.head_dim / 2) * sizeof(typename Numbers::Number);
+  for (int item = 0; item < part.items; ++item) {
+    const int stage = item % kStages;
+    barrier_wait(shared_address(&barriers.filled[stage]), item / kStages % 2);
+    if (has_token) {
+      auto* const low = reinterpret_cast<Numbers*>(mine + stage * 2 * kHalfStage<Type>);
+      auto* const high = reinterpret_cast<Numbers*>(mine + stage * 2 * kHalfStage<Type> + half);
+      Numbers first = *low;
+      Numbers second = *high;
+      turn.apply(first, second);
+      *low = first;
+      *high = second;
     }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i >= rows.rows.kv_heads) break;
-      if (turn != nullptr) turn->apply(low[i], high[i]);
-      std::byte* const at = to + (first + i) * rows.rows.block_bytes;
-      *reinterpret_cast<Eight<Type>*>(at) = low[i];
-      *reinterpret_cast<Eight<Type>*>(at + half) = high[i];
-    }
+    publish_shared();
+    barrier_arrive(shared_address(&barriers.turned[stage]));
   }
 }
 
-/// A block for each layer and kRuns runs, since many are shorter than a page. Blocks of a layer follow each other, so that what
-/// is read and written at a time lies in few places of the memory's page tables.
+/// A block for tokens of a run, `parts` of which a page may have, and `layers` layers.
 template <DataType Type>
 __global__ __launch_bounds__(kThreads, kBlocks) void shifted_copy_kernel(const __grid_constant__ ShiftedRows rows,
-                                                                         const ShiftedRun* __restrict__ runs, int count) {
-  const bool is_key = threadIdx.x < kHalfThreads;
-  const size_t offset = is_key ? rows.rows.key_offset : rows.rows.value_offset;
-  const int eights = rows.head_dim / (2 * kEight);
-  int place = static_cast<int>(threadIdx.x) % kHalfThreads;  // among the eights of a run and those behind it
-  const int last = min(count, static_cast<int>(blockIdx.x + 1) * kRuns);
-  for (int r = static_cast<int>(blockIdx.x) * kRuns;; place += kHalfThreads) {
-    for (; r < last && place >= runs[r].tokens * eights; ++r) place -= runs[r].tokens * eights;
-    if (r >= last) break;
-    const ShiftedRun run = runs[r];
-    const int token = place / eights;
-    const int channel = place % eights * kEight;
-    const size_t in_row = offset + channel * sizeof(typename Eight<Type>::Number);
-    std::byte* const layer = rows.blocks.base + blockIdx.y * rows.blocks.layer_stride + in_row;
-    const std::byte* const from = layer + run.from_page * rows.blocks.bytes + (run.from_token + token) * rows.rows.bytes;
-    std::byte* const to = layer + run.to_page * rows.blocks.bytes + (run.to_token + token) * rows.rows.bytes;
-    if (is_key) {
-      const Turn turn(rows.frequencies + channel, run.from_position + token, run.to_position + token);
-      copy_rows<Type>(rows, from, to, &turn);
-    } else {
-      copy_rows<Type>(rows, from, to, nullptr);
+                                                                         const ShiftedRun* __restrict__ runs, int parts,
+                                                                         int layers) {
+  extern __shared__ __align__(128) uint8_t stages[];
+  __shared__ Barriers barriers;
+  const Part part(rows, runs[static_cast<int>(blockIdx.x) / parts], parts, layers);
+  if (part.tokens <= 0) return;
+  if (threadIdx.x == kTurners) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(shared_address(&barriers.filled[stage]), 1);
+      barrier_init(shared_address(&barriers.turned[stage]), kTurners);
     }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < kTurners) {
+    turn_items<Type>(rows, part, stages, barriers);
+  } else if (threadIdx.x == kTurners) {
+    move_items<Type>(rows, part, stages, barriers);
   }
 }
 
 template <DataType Type>
 void launch(const ShiftedRows& rows, const ShiftedRun* runs, int count, Stream stream) {
-  shifted_copy_kernel<Type><<<dim3(static_cast<unsigned>((count + kRuns - 1) / kRuns), static_cast<unsigned>(rows.blocks.layers)),
-                              kThreads, 0, stream>>>(rows, runs, count);
+  constexpr int kWanted = 2048;  // blocks, so that all multiprocessors have something to do until the end
+  const int most = kTurners * 2 * kEight / rows.head_dim;
+  const int parts = (rows.page + most - 1) / most;
+  const int layer_parts = std::clamp(kWanted / (count * parts), 1, rows.blocks.layers);
+  const int layers = (rows.blocks.layers + layer_parts - 1) / layer_parts;
+  const dim3 blocks(static_cast<unsigned>(count * parts), static_cast<unsigned>((rows.blocks.layers + layers - 1) / layers));
+  constexpr size_t kBytes = kSharedBytes<Type>;
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(shifted_copy_kernel<Type>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
+  shifted_copy_kernel<Type><<<blocks, kThreads, kBytes, stream>>>(rows, runs, parts, layers);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 

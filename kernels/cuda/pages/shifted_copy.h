@@ -9,7 +9,8 @@ struct ShiftedRows {
   PageBlocks blocks;
   TokenRows rows;
   DataType kv = DataType::kBF16;       // or e4m3, e5m2
-  int head_dim = 64;                   // a multiple of 16
+  int head_dim = 64;                   // a multiple of 16 that divides 2048
+  int page = 16;                       // tokens
   const float* frequencies = nullptr;  // [head_dim / 2] in device memory
 };
 
