@@ -7,9 +7,8 @@
 #include <cmath>
 #include <csignal>
 
-#include "sandbox/process/child.h"
-#include "sandbox/process/child_process.h"
-#include "scripting/base/resource_error.h"
+#include "sandbox/process/closed_run.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 
@@ -17,27 +16,27 @@ namespace sluice {
 
 namespace {
 
-// Starting takes milliseconds. A machine so busy that it takes seconds is no fault of the script's.
-constexpr double kStartSeconds = 20;
+ClosedRunLimits run_limits(const SandboxLimits& limits) {
+  return {.seconds = limits.seconds,
+          // A second of processor time more than the wall clock allows: it counts only if the parent's clock fails.
+          .cpu_seconds = static_cast<int>(std::ceil(limits.seconds)) + 1,
+          .memory = limits.memory,
+          .most_answer = limits.most_answer,
+          .command = limits.command};
+}
 
 /// One conversation with a child about the script `file`.
 class Conversation {
  public:
-  Conversation(std::string_view request, const std::string& file, const SandboxLimits& limits) : limits_(limits), file_(file) {
-    std::vector<std::string> words = limits.command;
-    // A second of processor time more than the wall clock allows: it counts only if the parent's clock fails.
-    const int cpu_seconds = static_cast<int>(std::ceil(limits.seconds)) + 1;
-    for (std::string& word : child_arguments({limits.memory, cpu_seconds})) words.push_back(std::move(word));
-    outcome_ = run_child({words, request, kStartSeconds, limits.seconds, limits.most_answer});
-    read_greeting();
-  }
+  Conversation(std::string_view request, const std::string& file, const SandboxLimits& limits)
+      : limits_(limits), file_(file), run_(run_closed(request, run_limits(limits))) {}
 
-  const SandboxLayers& layers() const { return greeting_.layers; }
+  const SandboxLayers& layers() const { return run_.greeting.layers; }
 
   TraceAnswer answer() const {
     check_end();
     try {
-      return decode_answer(rest_, file_);
+      return decode_answer(run_.answer(), file_);
     } catch (const InputError& error) {
       refuse(fmt::format("the process that traced the script answered with something else than a graph: {}", error.what()));
     }
@@ -48,31 +47,18 @@ class Conversation {
     throw FlowError({file_, 0}, message, std::move(hint));
   }
 
-  /// No script has been read before the greeting: what goes wrong until then is not a script's fault.
-  void read_greeting() {
-    rest_ = outcome_.output;
-    try {
-      greeting_ = take_greeting(rest_);
-    } catch (const InputError&) {
-      throw ResourceError(fmt::format("sandbox: the child {} did not start{}", limits_.command.front(),
-                                      outcome_.end == ChildOutcome::End::kOutOfTime ? " in time" : ""));
-    }
-    if (!greeting_.problem.empty()) throw InternalError("sandbox: it cannot be entered: " + greeting_.problem);
-    if (!greeting_.layers.seccomp) throw InternalError("sandbox: the child runs without seccomp");
-  }
-
   /// Throws unless the child answered and ended by itself.
   void check_end() const {
-    if (outcome_.end == ChildOutcome::End::kOutOfTime) {
+    if (run_.outcome.end == ChildOutcome::End::kOutOfTime) {
       refuse(fmt::format("the script did not end and was killed after {} s", limits_.seconds),
              "a flow builds a graph once; it needs no long loops and no deep recursion");
     }
-    if (outcome_.end == ChildOutcome::End::kTooMuchOutput) {
+    if (run_.outcome.end == ChildOutcome::End::kTooMuchOutput) {
       refuse(fmt::format("the process that traced the script answered with more than {} bytes, which no graph has",
                          limits_.most_answer));
     }
-    if (WIFSIGNALED(outcome_.status)) refuse_killed(WTERMSIG(outcome_.status));
-    if (!WIFEXITED(outcome_.status) || WEXITSTATUS(outcome_.status) != 0 || rest_.empty()) {
+    if (WIFSIGNALED(run_.outcome.status)) refuse_killed(WTERMSIG(run_.outcome.status));
+    if (!WIFEXITED(run_.outcome.status) || WEXITSTATUS(run_.outcome.status) != 0 || run_.answer().empty()) {
       refuse("the process that traced the script ended without an answer");
     }
   }
@@ -86,7 +72,7 @@ class Conversation {
         refuse("the script used too much processor time and was killed",
                "a flow builds a graph once; it needs no long loops and no deep recursion");
       case SIGKILL:
-        if (!rest_.empty()) refuse("the process that traced the script answered but did not end, and was killed");
+        if (!run_.answer().empty()) refuse("the process that traced the script answered but did not end, and was killed");
         // By nobody here: memory and time are bounded, and end in other ways.
         throw InternalError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
       default:
@@ -97,9 +83,7 @@ class Conversation {
 
   const SandboxLimits& limits_;
   const std::string& file_;
-  ChildOutcome outcome_;
-  Greeting greeting_;
-  std::string_view rest_;  // of the output, behind the greeting
+  ClosedRun run_;
 };
 
 [[noreturn]] void rethrow(const Diagnostic& diagnostic, const std::string& file) {
@@ -114,9 +98,10 @@ class Conversation {
   throw FlowError({file, diagnostic.line}, diagnostic.message, diagnostic.hint);
 }
 
-/// Everything that `trace` guarantees of its result, established anew.
+/// Everything that `trace` guarantees of its result, established anew, and that patterns have readers.
 void check_graph(const FlowGraph& graph, const TraceOptions& options) {
   verify(graph);
+  verify_readers(graph);
   if (graph.geometry.head_dim != options.head_dim || graph.geometry.group != options.group) {
     throw FlowError(graph.where, "the graph is for other heads than it was traced for");
   }

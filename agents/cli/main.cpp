@@ -13,6 +13,7 @@
 
 #include "agents/cli/commands.h"
 #include "sandbox/process/child.h"
+#include "sandbox/sandboxed_solve.h"
 #include "scripting/base/error.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/resource_error.h"
@@ -108,6 +109,7 @@ int run(CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (sluice::is_sandbox_child(argc, argv)) sluice::run_sandbox_child(argc, argv);
+  sluice::set_pattern_solver(sluice::solve_sandboxed);
   spare_memory();
   keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};

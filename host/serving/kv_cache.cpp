@@ -110,8 +110,8 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   try {
     if (in_slots) {
       std::vector<SlotMap> maps;
-      for (const Pattern& each : view.heads.empty() ? std::vector{pattern} : view.heads) {
-        maps.emplace_back(PatternAnalysis(each, bound), config.max_positions);
+      for (const PatternAnalysis& each : PatternAnalysis::all(view.heads.empty() ? std::vector{pattern} : view.heads, bound)) {
+        maps.emplace_back(each, config.max_positions);
       }
       view.slots = std::make_shared<HeadSlots>(std::move(maps));
     } else {

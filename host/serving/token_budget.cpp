@@ -40,7 +40,7 @@ void TokenBudget::check_kept(int most_positions, int together) const {
     throw FlowError(
         eviction_.where,
         fmt::format("evict: {} tokens are not to leave at position {}, and the budget is of {}", kept, newest, tokens()),
-        "keep fewer by the pattern, or give a larger budget");
+        "keep fewer by the pattern, or give a larger budget or a smaller chunk");
   }
 }
 

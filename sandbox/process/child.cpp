@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "sandbox/wire/messages.h"
+#include "sandbox/wire/pattern_wire.h"
 
 namespace sluice {
 
@@ -82,19 +83,41 @@ void answer_and_end(const FlowError& refusal) {
   end(kDone);
 }
 
-TraceAnswer answer() {
+TraceAnswer trace_of(TraceRequest& request) {
+  request.options.on_stop = answer_and_end;
+  return trace(request.source, {}, request.options);
+}
+
+void send_solutions(const SolveRequest& request) {
+  const auto solved = [&](const Pattern& pattern) -> std::shared_ptr<const PatternSolution> {
+    try {
+      return solve(pattern, request.operations);
+    } catch (const std::exception&) {
+      return nullptr;  // memory was short
+    }
+  };
+  for (const Pattern& each : request.patterns) {
+    WireWriter writer;
+    writer.text(encode_solution(solved(each).get()));
+    send(writer.bytes());
+  }
+}
+
+/// Does what is asked, and answers.
+void serve() {
+  const auto refuse = [](const Diagnostic& diagnostic) { send(encode(TraceAnswer(diagnostic))); };
   try {
-    TraceRequest request = decode_request(receive());
-    request.options.on_stop = answer_and_end;
-    return trace(request.source, {}, request.options);
+    ChildRequest request = decode_request(receive());
+    if (auto* trace = std::get_if<TraceRequest>(&request)) return send(encode(trace_of(*trace)));
+    send_solutions(std::get<SolveRequest>(request));
   } catch (const FlowError& error) {
-    return diagnostic_of(error);
+    refuse(diagnostic_of(error));
   } catch (const InputError& error) {
-    return Diagnostic{Diagnostic::Kind::kInput, 0, error.what(), error.hint()};
+    refuse({Diagnostic::Kind::kInput, 0, error.what(), error.hint()});
   } catch (const std::bad_alloc&) {
-    return Diagnostic{Diagnostic::Kind::kFlow, 0, "the script uses too much memory", {}};
+    refuse({Diagnostic::Kind::kFlow, 0, "the script uses too much memory", {}});
   } catch (const std::exception& error) {
-    return Diagnostic{Diagnostic::Kind::kInternal, 0, error.what(), {}};
+    refuse({Diagnostic::Kind::kInternal, 0, error.what(), {}});
   }
 }
 
@@ -111,7 +134,7 @@ void run_sandbox_child(int argc, const char* const* argv) {
   const Greeting greeting = enter(argc, argv);
   send(encode(greeting));
   if (!greeting.problem.empty()) end(kFailed);
-  send(encode(answer()));
+  serve();
   end(kDone);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sandbox/wire/pattern_wire.h"
 #include "sandbox/wire/wire.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/recompute.h"
@@ -95,13 +96,7 @@ class GraphWriter {
     for (const Pattern& each : patterns.each()) put(each);
   }
 
-  void put(const Pattern& pattern) {
-    put(static_cast<uint32_t>(pattern.nodes().size()));
-    for (const Pattern::Node& node : pattern.nodes()) {
-      put(node.kind);
-      Pattern::for_each_number(node, [this](int value) { put(value); });
-    }
-  }
+  void put(const Pattern& pattern) { put_pattern(writer_, pattern); }
 
   void put(const AttentionSource& source) {
     put(source.selection);
@@ -273,16 +268,7 @@ class GraphReader {
     return HeadPatterns::of(std::move(heads));
   }
 
-  Pattern pattern() {
-    std::vector<Pattern::Node> nodes;
-    read_all(nodes, "parts of a pattern", Pattern::kMostNodes, [this] {
-      Pattern::Node node;
-      node.kind = reader_.one_of("a part of a pattern", Pattern::Kind::kSpread);
-      Pattern::for_each_number(node, [this](int& value) { value = reader_.number<int32_t>("a number of a pattern"); });
-      return node;
-    });
-    return Pattern::of(std::move(nodes));
-  }
+  Pattern pattern() { return take_pattern(reader_); }
 
   Eviction eviction() {
     Eviction eviction;

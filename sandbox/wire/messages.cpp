@@ -1,8 +1,10 @@
 #include "sandbox/wire/messages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sandbox/wire/graph_wire.h"
+#include "sandbox/wire/pattern_wire.h"
 #include "sandbox/wire/wire.h"
 
 namespace sluice {
@@ -10,11 +12,12 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kMagic = 0x534c4753;  // "SGLS"
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr size_t kLongestText = size_t{16} << 10;
 constexpr size_t kLongestProblem = 256;
 constexpr int32_t kLastInteger = INT32_MAX;
 
+enum class RequestKind : uint8_t { kTrace, kSolve };
 enum class AnswerKind : uint8_t { kGraph, kDiagnostic };
 
 void put_version(WireWriter& writer) {
@@ -37,11 +40,7 @@ Diagnostic read_diagnostic(WireReader& reader) {
   return diagnostic;
 }
 
-}  // namespace
-
-std::string encode(const TraceRequest& request) {
-  WireWriter writer;
-  put_version(writer);
+void put(WireWriter& writer, const TraceRequest& request) {
   writer.number(request.options.head_dim);
   writer.number(request.options.group);
   writer.number(request.options.layers);
@@ -55,12 +54,9 @@ std::string encode(const TraceRequest& request) {
     writer.text(value);
   }
   writer.text(request.source);
-  return writer.bytes();
 }
 
-TraceRequest decode_request(std::string_view bytes) {
-  WireReader reader(bytes);
-  check_version(reader);
+TraceRequest take_trace(WireReader& reader) {
   TraceRequest request;
   request.options.head_dim = reader.number<int>("the head's size");
   request.options.group = reader.number<int>("the group");
@@ -76,6 +72,38 @@ TraceRequest decode_request(std::string_view bytes) {
     request.options.parameters[std::move(name)] = reader.text("the value of a parameter", ParameterLimits::kTextLength);
   }
   request.source = reader.text("the source", kLargestSource + 1);
+  return request;
+}
+
+}  // namespace
+
+std::string encode(const ChildRequest& request) {
+  WireWriter writer;
+  put_version(writer);
+  if (const auto* trace = std::get_if<TraceRequest>(&request)) {
+    writer.number(RequestKind::kTrace);
+    put(writer, *trace);
+  } else {
+    const auto& [patterns, operations] = std::get<SolveRequest>(request);
+    writer.number(RequestKind::kSolve);
+    writer.number(static_cast<uint32_t>(patterns.size()));
+    for (const Pattern& each : patterns) put_pattern(writer, each);
+    writer.number(operations);
+  }
+  return writer.bytes();
+}
+
+ChildRequest decode_request(std::string_view bytes) {
+  WireReader reader(bytes);
+  check_version(reader);
+  auto request = [&]() -> ChildRequest {
+    if (reader.one_of("the kind of request", RequestKind::kSolve) == RequestKind::kTrace) return take_trace(reader);
+    SolveRequest solve;
+    const size_t count = reader.count("patterns", SolveRequest::kMostPatterns);
+    for (size_t i = 0; i < count; ++i) solve.patterns.push_back(take_pattern(reader));
+    solve.operations = reader.number<uint64_t>("the limit of operations");
+    return solve;
+  }();
   reader.finish();
   return request;
 }

@@ -202,12 +202,13 @@ std::string size_text(const std::vector<PatternAnalysis>& of_heads, int64_t leng
   const CacheSize& most = *std::max_element(sizes.begin(), sizes.end(), [](const CacheSize& a, const CacheSize& b) {
     const int64_t of_a = a.growth * b.period;
     const int64_t of_b = b.growth * a.period;
-    return of_a != of_b ? of_a < of_b : a.constant < b.constant;
+    return of_a != of_b ? of_a < of_b : a.offset * b.period < b.offset * a.period;
   });
   const auto is_less = [&](const CacheSize& size) { return size.at(from) <= most.at(from); };
   if (!std::all_of(sizes.begin(), sizes.end(), is_less)) return {};
-  if (most.at(length) == kept || (length < from && most.growth == 0)) return to_text(most);
-  return length < from ? fmt::format("{}, from {} tokens on", to_text(most), from) : std::string();
+  if (most.growth == 0) return length < from || most.at(length) == kept ? to_text(most) : std::string();
+  if (length >= from && most.at(length) != kept) return {};
+  return from > 1 ? fmt::format("{}, from {} tokens on", to_text(most), from) : to_text(most);
 }
 
 bool last_is_blind(const Pattern& pattern, int length) {
@@ -234,8 +235,9 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
   std::vector<PatternFigures> figures;
   size_t heads_in_all = 1;
   for (const auto& [place, count] : layers_of) heads_in_all += graph.patterns.patterns[static_cast<size_t>(place)].each().size();
-  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
-  const AnalysisBound of_head = AnalysisBound().shared_by(heads_in_all);
+  // The bounds that engines have.
+  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.patterns.size()));
+  const AnalysisBound of_head = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.count()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   const bool is_dense = graph.patterns.dense_prefill;
   const bool in_slots = !is_dense && graph.sources.empty();
@@ -243,9 +245,10 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
     const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
     const int different = std::min(heads.size(), kv_heads);
     // Heads have slots of their own, but pages are those of what any head reads.
-    std::vector<PatternAnalysis> analyses;
-    for (int head = 0; in_slots && different > 1 && head < different; ++head) analyses.emplace_back(heads.of_head(head), of_head);
-    if (analyses.empty()) analyses.emplace_back(heads.any(kv_heads), bound);
+    const bool by_head = in_slots && different > 1;
+    const std::vector<PatternAnalysis> analyses =
+        by_head ? PatternAnalysis::all(heads.each().first(static_cast<size_t>(different)), of_head)
+                : PatternAnalysis::all(std::vector{heads.any(kv_heads)}, in_slots ? of_head : bound);
     int64_t kept = is_dense ? length : in_slots ? 0 : in_pages(analyses.front(), length, graph.geometry.page);
     for (const PatternAnalysis& each : analyses) kept = std::max<int64_t>(kept, in_slots ? each.live_tokens(length) : 0);
     const int64_t pages = pages_read(analyses, length, graph.geometry.page, in_slots);
@@ -330,6 +333,7 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
   constexpr int kGap = 24;
   constexpr int kLines = 48;  // for what stands above
   constexpr int kHigh = kLines + kSide + kGap;
+  tokens = std::min(tokens, kMostTokens);
   std::string pictures;
   for (size_t i = 0; i < figures.size(); ++i) {
     const PatternFigures& each = figures[i];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
@@ -78,17 +79,22 @@ void verify_readers(const FlowGraph& graph) {
     const std::string text = to_text(pattern);
     return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
   };
-  for (const HeadPatterns& heads : patterns.patterns) {
-    for (int head = 0; head < heads.size(); ++head) {
-      const Pattern& pattern = heads.of_head(head);
-      if (!PatternAnalysis(pattern, AnalysisBound().shared_by(patterns.count())).is_empty()) continue;
-      const std::string whose = heads.is_same() ? "" : fmt::format(", which is that of head {}", head);
-      refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}{}", quoted(pattern), whose));
+  std::vector<Pattern> of_heads;
+  for (const HeadPatterns& heads : patterns.patterns) of_heads.insert(of_heads.end(), heads.each().begin(), heads.each().end());
+  if (!of_heads.empty()) {
+    const auto analyses = PatternAnalysis::all(of_heads, AnalysisBound().shared_by(of_heads.size()));
+    size_t place = 0;
+    for (const HeadPatterns& heads : patterns.patterns) {
+      static_cast<void>(heads.any());  // what is kept: it must not have too many parts
+      for (int head = 0; head < heads.size(); ++head, ++place) {
+        if (!analyses[place].is_empty()) continue;
+        const std::string whose = heads.is_same() ? "" : fmt::format(", which is that of head {}", head);
+        refuse(patterns.where, fmt::format("no query sees any key under {}{}", quoted(of_heads[place]), whose));
+      }
     }
-    if (!heads.is_same()) PatternAnalysis(heads.any(), AnalysisBound().shared_by(patterns.patterns.size()));  // what is kept
   }
   if (graph.beside() == nullptr || !PatternAnalysis(*graph.beside(), AnalysisBound()).is_empty()) return;
-  refuse(graph.nodes[static_cast<size_t>(graph.selection())],
+  refuse(graph.nodes[static_cast<size_t>(graph.selection())].where,
          fmt::format("no query sees any key under {}, which stands beside the selection", quoted(*graph.beside())));
 }
 

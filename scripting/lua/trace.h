@@ -30,7 +30,7 @@ struct TraceOptions {
   std::function<void(const FlowError& refusal)> on_stop = {};
 };
 
-/// Runs the Lua chunk `source` once over symbolic tensors and returns the verified graph.
+/// Runs the Lua chunk `source` once over symbolic tensors and returns the verified graph (`verify`, not `verify_readers`).
 /// The chunk sees `sluice` and an allow-listed part of Lua's library; it cannot do I/O, and is stopped at the limits.
 /// `file` is used in diagnostics. Throws FlowError; InputError for impossible options.
 FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options = {});

@@ -6,97 +6,16 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <utility>
 
 #include "scripting/base/error.h"
-#include "scripting/pattern/integer_relation.h"
 
 namespace sluice {
 namespace {
-
-/// Builds the relation { query -> key } of an expression, over the quarter plane.
-class Relation {
- public:
-  Relation(const IntegerContext& context, const Pattern& pattern) : context_(context), pattern_(pattern) {}
-
-  /// Of the whole, up to the diagonal and below the length n.
-  IslMap whole() const {
-    const IslMap causal = context_.read_map("[n] -> { [i] -> [j] : 0 <= j <= i < n }");
-    return intersect(of(static_cast<int>(pattern_.nodes().size()) - 1), causal);
-  }
-
- private:
-  IslMap of(int place) const {
-    const Pattern::Node& node = pattern_.nodes()[static_cast<size_t>(place)];
-    switch (node.kind) {
-      case Pattern::Kind::kRect:
-        return context_.read_map(fmt::format(
-            "{{ [i] -> [j] : {} and {} }}", side("i", node.rect.row, node.rect.rows, node.rect.row_stride, node.rect.row_offset),
-            side("j", node.rect.column, node.rect.columns, node.rect.column_stride, node.rect.column_offset)));
-      case Pattern::Kind::kDiag:
-        return context_.read_map(
-            fmt::format("{{ [i] -> [j] : i >= 0 and j >= 0 and {} }}",
-                        side(fmt::format("(i - j - ({}))", node.diag.offset), 0, node.diag.size, node.diag.stride, 0)));
-      case Pattern::Kind::kAnd:
-        return intersect(of(node.left), of(node.right));
-      case Pattern::Kind::kOr: {
-        IslMap left = of(node.left);
-        IslMap right = of(node.right);
-        return coalesced(isl_map_union(left.release(), right.release()));
-      }
-      case Pattern::Kind::kNot: {
-        IslMap all = context_.read_map("{ [i] -> [j] : i >= 0 and j >= 0 }");
-        IslMap one = of(node.left);
-        return coalesced(isl_map_subtract(all.release(), one.release()));
-      }
-      case Pattern::Kind::kSpread:
-        return spread(pattern_.nodes()[static_cast<size_t>(node.left)].rect, of(node.right));
-    }
-    throw InternalError("a pattern with a part of an unknown kind");
-  }
-
-  /// { [i] -> [j] : block(i mod rows, j mod columns) and inner(i / rows, j / columns) }.
-  IslMap spread(const PatternRect& block, IslMap inner) const {
-    const auto blow_up = [&](int size) {
-      return context_.read_map(fmt::format("{{ [b] -> [x] : {0} * b <= x < {0} * b + {0} }}", size));
-    };
-    IslMap rows = blow_up(block.rows);
-    IslMap columns = blow_up(block.columns);
-    IslMap map(isl_map_apply_domain(inner.release(), rows.release()));
-    map = context_.require(IslMap(isl_map_apply_range(context_.require(std::move(map)).release(), columns.release())));
-    if (block.row_stride == 1 && block.column_stride == 1) return map;
-    const auto within = [](const char* name, int size, int stride, int offset) {
-      return fmt::format("({} mod {} - {}) mod {} = 0", name, size, offset, stride);
-    };
-    return intersect(
-        std::move(map),
-        context_.read_map(fmt::format("{{ [i] -> [j] : {} and {} }}", within("i", block.rows, block.row_stride, block.row_offset),
-                                      within("j", block.columns, block.column_stride, block.column_offset))));
-  }
-
-  static std::string side(const std::string& name, int first, int size, int stride, int offset) {
-    std::string text = fmt::format("{} >= {}", name, first);
-    if (size != kUnbounded) text += fmt::format(" and {} < {}", name, int64_t{first} + size);
-    if (stride > 1) text += fmt::format(" and ({} - {}) mod {} = 0", name, int64_t{first} + offset, stride);
-    return text;
-  }
-
-  IslMap intersect(IslMap left, const IslMap& right) const {
-    return context_.require(IslMap(isl_map_intersect(left.release(), isl_map_copy(right.get()))));
-  }
-  /// The same with fewer parts, where the library finds some. Its coalescing may take in what is not there (isl 0.25: the first
-  /// two columns and every second one become all of them), so what it says is looked at.
-  IslMap coalesced(isl_map* map) const {
-    IslMap whole = context_.require(IslMap(map));
-    IslMap fewer = context_.require(IslMap(isl_map_coalesce(isl_map_copy(whole.get()))));
-    return context_.require(isl_map_is_equal(whole.get(), fewer.get())) ? std::move(fewer) : std::move(whole);
-  }
-
-  const IntegerContext& context_;
-  const Pattern& pattern_;
-};
 
 /// From some position on a pattern repeats itself along the diagonal.
 struct Repetition {
@@ -139,29 +58,79 @@ std::optional<Repetition> repetition_of(std::span<const Pattern::Node> nodes, in
 
 }  // namespace
 
+int64_t CacheSize::at(int64_t length) const { return floor_divide(length * growth + offset, period); }
+
 std::string to_text(const CacheSize& size) {
-  if (size.growth == 0) return fmt::format("{} token{}, whatever the length", size.constant, size.constant == 1 ? "" : "s");
+  const int64_t constant = floor_divide(size.offset, size.period);
+  if (size.growth == 0) return fmt::format("{} token{}, whatever the length", constant, constant == 1 ? "" : "s");
+  // floor((growth * n + offset) / period), without what growth and period have in common.
   const int64_t divisor = std::gcd(size.growth, size.period);
+  const int64_t period = size.period / divisor;
+  const int64_t rest = floor_divide(size.offset, divisor) - constant * period;
   std::string text = size.growth == divisor ? "n" : fmt::format("{} n", size.growth / divisor);
-  if (size.period != divisor) text += fmt::format(" / {}", size.period / divisor);
-  if (size.constant > 0) text += fmt::format(" + {}", size.constant);
-  if (size.constant < 0) text += fmt::format(" - {}", -size.constant);
+  if (rest > 0) text = fmt::format("({} + {})", text, rest);
+  if (period > 1) text += fmt::format(" / {}", period);
+  if (constant > 0) text += fmt::format(" + {}", constant);
+  if (constant < 0) text += fmt::format(" - {}", -constant);
   return text + " tokens";
 }
 
-int most_live(const std::vector<int32_t>& last) {
-  std::vector<int32_t> ends(last.size() + 1, 0);  // after which queries tokens are let go
-  int live = 0;
-  int most = 0;
-  for (size_t i = 0; i < last.size(); ++i) {
-    if (last[i] >= 0) {
-      ++live;
-      ++ends[static_cast<size_t>(last[i])];
+namespace {
+
+/// The most tokens that live at a time, told when each is read for the last time. It keeps a byte a query, so that a million of
+/// them are memory of a few hundred pages: touching those costs more than the counting.
+class LiveTokens {
+ public:
+  explicit LiveTokens(size_t length) : ends_(length, 0) {}
+
+  /// Of the next tokens, in their order.
+  void add(std::span<const int32_t> last) {
+    for (const int32_t end : last) {
+      if (end >= 0) {
+        ++live_;
+        if (++ends_[static_cast<size_t>(end)] == 0) ++carries_[end];
+      }
+      most_ = std::max(most_, live_);
+      live_ -= ends_[next_];
+      if (!carries_.empty()) take_carry();
+      ++next_;
     }
-    most = std::max(most, live);
-    live -= ends[i];
   }
-  return most;
+  int most() const { return most_; }
+
+ private:
+  void take_carry() {
+    const auto first = carries_.begin();
+    if (first->first != static_cast<int32_t>(next_)) return;
+    live_ -= 256 * first->second;
+    carries_.erase(first);
+  }
+
+  std::vector<uint8_t> ends_;       // tokens that are let go after each query, less what is carried
+  std::map<int32_t, int> carries_;  // by query, 256 tokens each
+  size_t next_ = 0;
+  int live_ = 0;
+  int most_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+/// Of tokens from `first` on. What comes from another process is looked at before it is an index of anything.
+void require_readers(int first, int length, std::span<const int32_t> last) {
+  bool are_readers = true;
+  for (size_t i = 0; i < last.size(); ++i)
+    are_readers = are_readers && (last[i] == -1 || (last[i] >= first + static_cast<int32_t>(i) && last[i] < length));
+  if (!are_readers) throw InternalError("a pattern's solution names queries that cannot be");
+}
+
+}  // namespace
+
+int most_live(std::span<const int32_t> last) {
+  LiveTokens live(last.size());
+  live.add(last);
+  return live.most();
 }
 
 std::vector<int32_t> slots_of(const std::vector<int32_t>& last) {
@@ -187,16 +156,14 @@ std::vector<int32_t> slots_of(const std::vector<int32_t>& last) {
 }
 
 PatternAnalysis::PatternAnalysis(Pattern pattern, const AnalysisBound& bound) : pattern_(std::move(pattern)), bound_(bound) {
-  try {
-    const IntegerContext context(bound.operations);
-    IslMap keys = Relation(context, pattern_).whole();
-    is_empty_ = context.require(isl_map_is_empty(keys.get()));
-    QuasiAffineFunction last_key = QuasiAffineFunction::largest(context, keys);
-    IslMap readers = context.require(IslMap(isl_map_reverse(keys.release())));
-    functions_ = Functions{QuasiAffineFunction::largest(context, readers), std::move(last_key)};
-  } catch (const InputError&) {
-    functions_.reset();  // too much work, or numbers too large: rows are looked at
-  }
+  solution_ = pattern_solver()({&pattern_, 1}, bound.operations).at(0);
+}
+
+std::vector<PatternAnalysis> PatternAnalysis::all(std::span<const Pattern> patterns, const AnalysisBound& bound) {
+  const Solutions solutions = pattern_solver()(patterns, bound.operations);
+  std::vector<PatternAnalysis> analyses;
+  for (size_t i = 0; i < patterns.size(); ++i) analyses.push_back({patterns[i], bound, solutions.at(i)});
+  return analyses;
 }
 
 void PatternAnalysis::require_few_rows(int length) const {
@@ -207,7 +174,11 @@ void PatternAnalysis::require_few_rows(int length) const {
 }
 
 std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
-  if (functions_) return functions_->last_reader.values(length, -1);
+  if (solution_ != nullptr) {
+    std::vector<int32_t> last = solution_->last_reader.values(length, -1);
+    require_readers(0, length, last);
+    return last;
+  }
   require_few_rows(length);
   std::vector<int32_t> last(static_cast<size_t>(length), -1);
   std::vector<uint32_t> unread(static_cast<size_t>((length + 31) / 32), ~uint32_t{0});
@@ -226,9 +197,11 @@ std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
 }
 
 int PatternAnalysis::blind_rows(int length) const {
-  if (functions_) {
-    const std::vector<int32_t> last = functions_->last_key.values(length, -1);
-    return static_cast<int>(std::count(last.begin(), last.end(), -1));
+  if (solution_ != nullptr) {
+    int64_t blind = 0;
+    solution_->last_key.for_parts(length, -1,
+                                  [&](std::span<const int32_t> last) { blind += std::count(last.begin(), last.end(), -1); });
+    return static_cast<int>(blind);
   }
   require_few_rows(length);
   std::vector<uint32_t> row(static_cast<size_t>((length + 31) / 32));
@@ -241,28 +214,57 @@ int PatternAnalysis::blind_rows(int length) const {
   return blind;
 }
 
-int PatternAnalysis::live_tokens(int length) const { return most_live(last_readers(length)); }
+int PatternAnalysis::live_tokens(int length) const {
+  if (solution_ == nullptr) return most_live(last_readers(length));
+  LiveTokens live(static_cast<size_t>(length));
+  int first = 0;
+  solution_->last_reader.for_parts(length, -1, [&](std::span<const int32_t> last) {
+    require_readers(first, length, last);
+    live.add(last);
+    first += static_cast<int>(last.size());
+  });
+  return live.most();
+}
 
 std::optional<CacheSize> PatternAnalysis::size_for_any_length() const {
-  if (!functions_) return std::nullopt;
+  if (solution_ == nullptr) return std::nullopt;
   const auto repetition = repetition_of(pattern_.nodes(), static_cast<int>(pattern_.nodes().size()) - 1);
   if (!repetition) return std::nullopt;
   const int64_t period = repetition->period;
   const int64_t first = 4 * (repetition->from + period);
   if (first + 2 * period > kLongest) return std::nullopt;
-  // What is kept grows by the same number in every period. Between, it has to be one line that is rounded down.
-  CacheSize size{.period = period, .from = first};
   const auto live = [&](int64_t length) { return int64_t{live_tokens(static_cast<int>(length))}; };
   const int64_t at_first = live(first);
-  size.growth = live(first + period) - at_first;
+  // What is kept grows by the same number in every period. Between, it has to be one line that is rounded down.
+  CacheSize size{.growth = live(first + period) - at_first, .period = period, .from = first};
   if (live(first + 2 * period) - at_first != 2 * size.growth) return std::nullopt;
-  size.constant = at_first - first * size.growth / period;
-  constexpr int kProbes = 16;
-  constexpr double kGolden = 0.6180339887498949;  // shares of a period that have no divisor in common with anything in it
-  for (int probe = 1; probe <= kProbes; ++probe) {
-    const double share = probe * kGolden - std::floor(probe * kGolden);
-    const int64_t length = first + static_cast<int64_t>(share * static_cast<double>(period));
-    if (live(length) != size.at(length)) return std::nullopt;
+  // The offsets of such lines through all lengths that are looked at.
+  int64_t lowest = INT64_MIN;
+  int64_t highest = INT64_MAX;
+  const auto look_at = [&](int64_t length) {
+    const int64_t offset = live(length) * period - length * size.growth;
+    lowest = std::max(lowest, offset);
+    highest = std::min(highest, offset + period - 1);
+  };
+  constexpr int64_t kMostWork = int64_t{1} << 23;  // tokens of all lengths: a tenth of a second
+  if (period * (first + period) <= kMostWork) {
+    for (int64_t length = first; length < first + period && lowest <= highest; ++length) look_at(length);
+  } else if (size.growth == 0) {
+    constexpr int kProbes = 16;
+    constexpr double kGolden = 0.6180339887498949;  // shares of a period that have no divisor in common with anything in it
+    for (int probe = 0; probe <= kProbes; ++probe) {
+      const double share = probe * kGolden - std::floor(probe * kGolden);
+      look_at(first + static_cast<int64_t>(share * static_cast<double>(period)));
+    }
+  } else {
+    return std::nullopt;  // a line that grows may be left for a moment of each period
+  }
+  if (lowest > highest) return std::nullopt;
+  // Of these the one that is a whole number of tokens beside the line, if there is one.
+  const int64_t whole = floor_divide(highest, period) * period;
+  size.offset = whole >= lowest ? whole : lowest;
+  if (first * first / 2 <= kMostWork) {
+    while (size.from > 1 && live(size.from - 1) == size.at(size.from - 1)) --size.from;
   }
   return size;
 }

@@ -1,26 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scripting/pattern/pattern.h"
-#include "scripting/pattern/quasi_affine.h"
+#include "scripting/pattern/solution.h"
 
 namespace sluice {
 
-/// How many tokens are kept at most, for every length from `from` on: constant + length * growth / period, rounded down.
+/// How many tokens are kept at most, for every length from `from` on: (length * growth + offset) / period, rounded down.
 struct CacheSize {
-  int64_t constant = 0;
   int64_t growth = 0;
+  int64_t offset = 0;
   int64_t period = 1;
   int64_t from = 1;
 
-  int64_t at(int64_t length) const { return constant + length * growth / period; }
+  int64_t at(int64_t length) const;
 };
 
-/// "1056 tokens, whatever the length", "n - 511 tokens".
+/// "1056 tokens, whatever the length", "n - 511 tokens", "(n + 1) / 1000 tokens".
 std::string to_text(const CacheSize& size);
 
 /// How much an analysis may cost.
@@ -39,12 +42,14 @@ struct AnalysisBound {
 class PatternAnalysis {
  public:
   explicit PatternAnalysis(Pattern pattern, const AnalysisBound& bound = {});
+  /// Of each, which costs less than one after the other.
+  static std::vector<PatternAnalysis> all(std::span<const Pattern> patterns, const AnalysisBound& bound);
 
   const Pattern& pattern() const { return pattern_; }
   /// Whether it is known that no query sees any key.
-  bool is_empty() const { return is_empty_; }
+  bool is_empty() const { return solution_ != nullptr && solution_->is_empty; }
   /// Whether it is known for every length.
-  bool is_for_any_length() const { return functions_.has_value(); }
+  bool is_for_any_length() const { return solution_ != nullptr; }
 
   // These throw InputError where there are more words of rows to look at than the bound allows.
 
@@ -59,21 +64,18 @@ class PatternAnalysis {
   std::optional<CacheSize> size_for_any_length() const;
 
  private:
-  struct Functions {
-    QuasiAffineFunction last_reader;  // of the key at x
-    QuasiAffineFunction last_key;     // that the query at x sees
-  };
+  PatternAnalysis(Pattern pattern, const AnalysisBound& bound, std::shared_ptr<const PatternSolution> solution)
+      : pattern_(std::move(pattern)), bound_(bound), solution_(std::move(solution)) {}
   /// Throws as above.
   void require_few_rows(int length) const;
 
   Pattern pattern_;
   AnalysisBound bound_;
-  bool is_empty_ = false;
-  std::optional<Functions> functions_;
+  std::shared_ptr<const PatternSolution> solution_;  // null: rows are looked at
 };
 
 /// The most intervals [j, last[j]] that have a point in common; those with last[j] < 0 are none. last[j] >= j otherwise.
-int most_live(const std::vector<int32_t>& last);
+int most_live(std::span<const int32_t> last);
 
 /// Slots of a cache for tokens that live from j to last[j]: the lowest that is free, so that no more are used than most_live says
 /// (intervals are coloured with as few colours as possible when they are taken in the order of their beginnings). -1: not kept.

@@ -5,6 +5,7 @@
 #include <isl/local_space.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -20,58 +21,81 @@ using IslPieces = std::unique_ptr<isl_pw_multi_aff, IslDeleter<isl_pw_multi_aff,
 
 constexpr int64_t kMost = int64_t{1} << 53;
 
-int64_t floor_divide(int64_t numerator, int64_t denominator) {
-  const int64_t quotient = numerator / denominator;
-  return quotient - (numerator % denominator < 0 ? 1 : 0);
-}
-
-int64_t sum_of(const AffineSum& sum, int64_t x, int64_t n, const std::vector<int64_t>& divisions) {
-  int64_t total = sum.constant + sum.of_x * x + sum.of_n * n;
-  for (size_t k = 0; k < sum.of_divisions.size(); ++k) total += sum.of_divisions[k] * divisions[k];
-  return total;
-}
-
-bool has_divisions(const AffineSum& sum) {
-  return std::any_of(sum.of_divisions.begin(), sum.of_divisions.end(), [](int64_t factor) { return factor != 0; });
-}
-
-/// A division for one x after the other. Where no other division stands in it, nothing is divided from one to the next.
-class SteppedDivision {
+/// An AffineSum for one n, without what is zero.
+class FoldedSum {
  public:
-  /// `before`: the divisions before it.
-  SteppedDivision(const FloorDivision& division, int64_t x, int64_t n, const std::vector<int64_t>& before)
-      : division_(&division), depends_(has_divisions(division.numerator)) {
-    const int64_t numerator = sum_of(division.numerator, x, n, before);
-    quotient_ = floor_divide(numerator, division.denominator);
-    rest_ = numerator - quotient_ * division.denominator;
-    more_ = floor_divide(division.numerator.of_x, division.denominator);
-    more_rest_ = division.numerator.of_x - more_ * division.denominator;
+  FoldedSum(const AffineSum& sum, int64_t n) : constant_(sum.constant + sum.of_n * n), of_x_(sum.of_x) {
+    for (size_t k = 0; k < sum.of_divisions.size(); ++k) {
+      if (sum.of_divisions[k] != 0) terms_.push_back({k, sum.of_divisions[k]});
+    }
   }
 
+  int64_t of_x() const { return of_x_; }
+  bool has_divisions() const { return !terms_.empty(); }
+  int64_t at(int64_t x, const std::vector<int64_t>& divisions) const {
+    int64_t total = constant_ + of_x_ * x;
+    for (const Term& term : terms_) total += term.factor * divisions[term.division];
+    return total;
+  }
+
+ private:
+  struct Term {
+    size_t division;
+    int64_t factor;
+  };
+
+  int64_t constant_;
+  int64_t of_x_;
+  std::vector<Term> terms_;
+};
+
+/// A division for one n, asked of one x after the other. Where no other division stands in it, nothing is divided from one to
+/// the next.
+class SteppedDivision {
+ public:
+  SteppedDivision(const FloorDivision& division, int64_t n)
+      : numerator_(division.numerator, n),
+        denominator_(division.denominator),
+        more_(floor_divide(numerator_.of_x(), denominator_)),
+        more_rest_(numerator_.of_x() - more_ * denominator_) {}
+
+  int64_t of_x() const { return numerator_.of_x(); }
+  int64_t denominator() const { return denominator_; }
   int64_t quotient() const { return quotient_; }
+  /// What the division leaves.
+  int64_t rest() const { return rest_; }
+
+  /// `before`: the divisions before it, at the same x.
+  void begin(int64_t x, const std::vector<int64_t>& before) {
+    const int64_t numerator = numerator_.at(x, before);
+    quotient_ = floor_divide(numerator, denominator_);
+    rest_ = numerator - quotient_ * denominator_;
+  }
   /// To `x`, which is one more than before.
-  void step(int64_t x, int64_t n, const std::vector<int64_t>& before) {
-    if (depends_) {
-      quotient_ = floor_divide(sum_of(division_->numerator, x, n, before), division_->denominator);
-      return;
-    }
+  void step(int64_t x, const std::vector<int64_t>& before) {
+    if (numerator_.has_divisions()) return begin(x, before);
     quotient_ += more_;
     rest_ += more_rest_;
-    if (rest_ < division_->denominator) return;
-    rest_ -= division_->denominator;
+    if (rest_ < denominator_) return;
+    rest_ -= denominator_;
     ++quotient_;
   }
 
  private:
-  const FloorDivision* division_;
-  bool depends_;
+  FoldedSum numerator_;
+  int64_t denominator_;
+  int64_t more_;
+  int64_t more_rest_;
   int64_t quotient_ = 0;
   int64_t rest_ = 0;
-  int64_t more_ = 0;
-  int64_t more_rest_ = 0;
 };
 
 }  // namespace
+
+int64_t floor_divide(int64_t numerator, int64_t denominator) {
+  const int64_t quotient = numerator / denominator;
+  return quotient - (numerator % denominator < 0 ? 1 : 0);
+}
 
 /// Numbers x from the first to the last.
 struct QuasiAffineFunction::Range {
@@ -93,7 +117,7 @@ class QuasiAffineFunction::Reader {
  public:
   explicit Reader(const IntegerContext& context) : context_(context) {}
 
-  std::vector<Piece> read(const IslMap& relation) {
+  std::vector<QuasiAffinePiece> read(const IslMap& relation) {
     IslPieces pieces(isl_map_lexmax_pw_multi_aff(isl_map_copy(relation.get())));
     context_.require(pieces.get());
     // Coalescing may take in what is not there (PatternAnalysis).
@@ -165,7 +189,7 @@ class QuasiAffineFunction::Reader {
       const auto coefficient = [&](isl_dim_type type, size_t place) {
         return reader.number(isl_constraint_get_coefficient_val(constraint, type, static_cast<int>(place)));
       };
-      Constraint& read = reader.current_.constraints.emplace_back();
+      AffineConstraint& read = reader.current_.constraints.emplace_back();
       read.is_equality = isl_constraint_is_equality(constraint) == isl_bool_true;
       read.sum.constant = reader.number(isl_constraint_get_constant_val(constraint));
       read.sum.of_x = coefficient(isl_dim_set, 0);
@@ -225,8 +249,8 @@ class QuasiAffineFunction::Reader {
   const IntegerContext& context_;
   std::exception_ptr failure_;
   IslAff value_;
-  Piece current_;
-  std::vector<Piece> pieces_;
+  QuasiAffinePiece current_;
+  std::vector<QuasiAffinePiece> pieces_;
 };
 
 QuasiAffineFunction QuasiAffineFunction::largest(const IntegerContext& context, const IslMap& relation) {
@@ -235,79 +259,138 @@ QuasiAffineFunction QuasiAffineFunction::largest(const IntegerContext& context, 
   return function;
 }
 
-void QuasiAffineFunction::evaluate(const Piece& piece, int n, std::vector<int32_t>& values) {
-  Range range{0, n - 1};
-  std::vector<const Constraint*> others;
-  for (const Constraint& constraint : piece.constraints) {
-    if (has_divisions(constraint.sum)) {
-      others.push_back(&constraint);
-      continue;
+/// One piece for one n.
+class QuasiAffineFunction::Evaluation {
+ public:
+  Evaluation(const QuasiAffinePiece& piece, int n)
+      : range_{0, n - 1}, value_(piece.value, n), quotients_(piece.divisions.size()) {
+    for (const AffineConstraint& constraint : piece.constraints) {
+      const FoldedSum sum(constraint.sum, n);
+      if (sum.has_divisions()) {
+        conditions_.push_back({sum, constraint.is_equality});
+      } else {
+        range_.keep(sum.of_x(), sum.at(0, {}), constraint.is_equality);
+      }
     }
-    range.keep(constraint.sum.of_x, constraint.sum.constant + constraint.sum.of_n * n, constraint.is_equality);
+    // Where divisions seldom change, stretches of x are done as a whole.
+    constexpr int64_t kLongStretch = 16;
+    for (const FloorDivision& division : piece.divisions) {
+      divisions_.emplace_back(division, n);
+      in_stretches_ = in_stretches_ && std::abs(division.numerator.of_x) * kLongStretch <= division.denominator;
+    }
   }
-  if (range.is_empty()) return;
-  // Where divisions seldom change, stretches of x are done as a whole.
-  constexpr int64_t kLongRun = 16;
-  const bool in_runs = std::all_of(piece.divisions.begin(), piece.divisions.end(), [](const FloorDivision& division) {
-    return std::abs(division.numerator.of_x) * kLongRun <= division.denominator;
-  });
-  if (in_runs) return evaluate_runs(piece, others, n, range, values);
-  evaluate_each(piece, others, n, range, values);
-}
 
-void QuasiAffineFunction::evaluate_runs(const Piece& piece, const std::vector<const Constraint*>& others, int n,
-                                        const Range& range, std::vector<int32_t>& values) {
-  std::vector<int64_t> divisions(piece.divisions.size());
-  for (int64_t x = range.first; x <= range.last;) {
-    int64_t end = range.last + 1;  // of the run
-    for (size_t k = 0; k < divisions.size(); ++k) {
-      const FloorDivision& division = piece.divisions[k];
-      const int64_t numerator = sum_of(division.numerator, x, n, divisions);
-      divisions[k] = floor_divide(numerator, division.denominator);
-      const int64_t rest = numerator - divisions[k] * division.denominator;
-      const int64_t step = division.numerator.of_x;
-      if (step > 0) end = std::min(end, x + (division.denominator - rest + step - 1) / step);
-      if (step < 0) end = std::min(end, x + rest / -step + 1);
-    }
-    // Within the run all sums are affine.
-    Range inside{x, end - 1};
-    for (const Constraint* constraint : others) {
-      const int64_t of_x = constraint->sum.of_x;
-      inside.keep(of_x, sum_of(constraint->sum, x, n, divisions) - of_x * x, constraint->is_equality);
-    }
-    int64_t value = inside.is_empty() ? 0 : sum_of(piece.value, inside.first, n, divisions);
-    for (int64_t at = inside.first; at <= inside.last; ++at, value += piece.value.of_x) {
-      values[static_cast<size_t>(at)] = static_cast<int32_t>(value);
-    }
-    x = end;
+  /// into[k] of x = first + k, for those x that are in the piece.
+  void put(int64_t first, std::span<int32_t> into) {
+    Range range = range_;
+    range.keep(1, -first, false);
+    range.keep(-1, first + static_cast<int64_t>(into.size()) - 1, false);
+    if (range.is_empty()) return;
+    const auto store = [&](int64_t x, int64_t value) { into[static_cast<size_t>(x - first)] = static_cast<int32_t>(value); };
+    in_stretches_ ? stretches(range, store) : each(range, store);
   }
-}
 
-void QuasiAffineFunction::evaluate_each(const Piece& piece, const std::vector<const Constraint*>& others, int n,
-                                        const Range& range, std::vector<int32_t>& values) {
-  const auto [first, last] = range;
-  std::vector<int64_t> divisions(piece.divisions.size());
-  std::vector<SteppedDivision> stepped;
-  for (size_t k = 0; k < divisions.size(); ++k) {
-    divisions[k] = stepped.emplace_back(piece.divisions[k], first, n, divisions).quotient();
-  }
-  for (int64_t x = first; x <= last; ++x) {
-    for (size_t k = 0; k < divisions.size() && x > first; ++k) {
-      stepped[k].step(x, n, divisions);
-      divisions[k] = stepped[k].quotient();
+ private:
+  struct Condition {
+    FoldedSum sum;
+    bool is_equality;
+  };
+
+  void begin(int64_t x) {
+    for (size_t k = 0; k < divisions_.size(); ++k) {
+      divisions_[k].begin(x, quotients_);
+      quotients_[k] = divisions_[k].quotient();
     }
-    const bool is_in = std::all_of(others.begin(), others.end(), [&](const Constraint* constraint) {
-      const int64_t sum = sum_of(constraint->sum, x, n, divisions);
-      return constraint->is_equality ? sum == 0 : sum >= 0;
-    });
-    if (is_in) values[static_cast<size_t>(x)] = static_cast<int32_t>(sum_of(piece.value, x, n, divisions));
   }
+
+  template <typename Store>
+  void stretches(const Range& range, const Store& store) {
+    for (int64_t x = range.first; x <= range.last;) {
+      begin(x);
+      Range inside{x, range.last};
+      for (const SteppedDivision& division : divisions_) {
+        inside.keep(-division.of_x(), division.of_x() * x + division.denominator() - 1 - division.rest(), false);
+        inside.keep(division.of_x(), division.rest() - division.of_x() * x, false);
+      }
+      const int64_t end = std::max(inside.last, x) + 1;  // numbers that were forged may be anything
+      // Within the stretch all sums are affine.
+      for (const Condition& condition : conditions_) {
+        const int64_t of_x = condition.sum.of_x();
+        inside.keep(of_x, condition.sum.at(x, quotients_) - of_x * x, condition.is_equality);
+      }
+      int64_t value = inside.is_empty() ? 0 : value_.at(inside.first, quotients_);
+      for (int64_t y = inside.first; y <= inside.last; ++y, value += value_.of_x()) store(y, value);
+      x = end;
+    }
+  }
+
+  template <typename Store>
+  void each(const Range& range, const Store& store) {
+    begin(range.first);
+    for (int64_t x = range.first; x <= range.last; ++x) {
+      for (size_t k = 0; k < divisions_.size() && x > range.first; ++k) {
+        divisions_[k].step(x, quotients_);
+        quotients_[k] = divisions_[k].quotient();
+      }
+      const bool is_in = std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
+        const int64_t sum = condition.sum.at(x, quotients_);
+        return condition.is_equality ? sum == 0 : sum >= 0;
+      });
+      if (is_in) store(x, value_.at(x, quotients_));
+    }
+  }
+
+  Range range_;                        // of x that meet the constraints without divisions
+  std::vector<Condition> conditions_;  // the others
+  std::vector<SteppedDivision> divisions_;
+  FoldedSum value_;
+  std::vector<int64_t> quotients_;  // of the divisions, at the x that is looked at
+  bool in_stretches_ = true;
+};
+
+bool QuasiAffineFunction::fits() const {
+  constexpr double kMost = 4.6e18;  // 2^62
+  for (const QuasiAffinePiece& piece : pieces_) {
+    std::vector<double> quotients;  // their sizes at most
+    const auto size_of = [&](const AffineSum& sum) {
+      constexpr auto kLength = static_cast<double>(kMostLength);
+      double size = std::fabs(static_cast<double>(sum.constant)) + kLength * std::fabs(static_cast<double>(sum.of_x)) +
+                    kLength * std::fabs(static_cast<double>(sum.of_n));
+      for (size_t k = 0; k < sum.of_divisions.size(); ++k) {
+        const double factor = std::fabs(static_cast<double>(sum.of_divisions[k]));
+        if (factor > 0) size += factor * quotients[k];
+      }
+      return size;
+    };
+    bool fits = true;
+    for (const FloorDivision& division : piece.divisions) {
+      const double size = size_of(division.numerator);
+      fits = fits && size < kMost;
+      quotients.push_back(size / static_cast<double>(division.denominator) + 1);
+    }
+    for (const AffineConstraint& constraint : piece.constraints) fits = fits && size_of(constraint.sum) < kMost;
+    if (!fits || size_of(piece.value) >= kMost) return false;
+  }
+  return true;
 }
 
 std::vector<int32_t> QuasiAffineFunction::values(int n, int32_t none) const {
   std::vector<int32_t> values(static_cast<size_t>(n), none);
-  for (const Piece& piece : pieces_) evaluate(piece, n, values);
+  for (const QuasiAffinePiece& piece : pieces_) Evaluation(piece, n).put(0, values);
   return values;
+}
+
+void QuasiAffineFunction::for_parts(int n, int32_t none, const std::function<void(std::span<const int32_t>)>& take) const {
+  std::vector<Evaluation> pieces;
+  for (const QuasiAffinePiece& piece : pieces_) pieces.emplace_back(piece, n);
+  constexpr int kPart = 8192;
+  std::vector<int32_t> values(static_cast<size_t>(std::min(n, kPart)));
+  for (int first = 0; first < n; first += kPart) {
+    const std::span<int32_t> part = std::span(values).first(static_cast<size_t>(std::min(kPart, n - first)));
+    std::fill(part.begin(), part.end(), none);
+    for (Evaluation& piece : pieces) piece.put(first, part);
+    take(part);
+  }
 }
 
 }  // namespace sluice

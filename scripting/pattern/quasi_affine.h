@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "scripting/pattern/integer_relation.h"
@@ -21,40 +24,47 @@ struct FloorDivision {
   int64_t denominator = 1;
 };
 
+struct AffineConstraint {
+  AffineSum sum;
+  bool is_equality = false;  // 0; else 0 at least
+};
+
+/// Where all constraints hold the function is `value`.
+struct QuasiAffinePiece {
+  std::vector<FloorDivision> divisions;  // of constraints first, then those of the value
+  std::vector<AffineConstraint> constraints;
+  AffineSum value;
+};
+
+/// Quotients are rounded down; `denominator` is positive.
+int64_t floor_divide(int64_t numerator, int64_t denominator);
+
 /// An integer function of one number x, with a parameter n: pieces, on each of which it is affine but for divisions that are
 /// rounded down. Where pieces overlap they agree.
 class QuasiAffineFunction {
  public:
+  QuasiAffineFunction() = default;
+  explicit QuasiAffineFunction(std::vector<QuasiAffinePiece> pieces) : pieces_(std::move(pieces)) {}
   /// The largest y that `relation` has beside each x: { x -> y }, parameter n. Throws what the context does, and InputError for
   /// numbers beyond 2^53.
   static QuasiAffineFunction largest(const IntegerContext& context, const IslMap& relation);
 
-  /// values[x] for 0 <= x < n; `none` where there is no piece.
+  /// Whether no number between exceeds 2^62, for lengths of up to kMostLength.
+  bool fits() const;
+  static constexpr int64_t kMostLength = int64_t{1} << 24;
+
+  /// values[x] for 0 <= x < n, n up to kMostLength; `none` where there is no piece.
   std::vector<int32_t> values(int n, int32_t none) const;
-  size_t pieces() const { return pieces_.size(); }
+  /// The same, handed over in parts that stay in a cache.
+  void for_parts(int n, int32_t none, const std::function<void(std::span<const int32_t>)>& take) const;
+  std::span<const QuasiAffinePiece> pieces() const { return pieces_; }
 
  private:
-  struct Constraint {
-    AffineSum sum;
-    bool is_equality = false;  // 0; else 0 at least
-  };
-  struct Piece {
-    std::vector<FloorDivision> divisions;  // of constraints first, then those of the value
-    std::vector<Constraint> constraints;
-    AffineSum value;
-  };
   class Reader;
-
   struct Range;
+  class Evaluation;
 
-  static void evaluate(const Piece& piece, int n, std::vector<int32_t>& values);
-  /// `others`: constraints with divisions, which are left to be met in `range`.
-  static void evaluate_runs(const Piece& piece, const std::vector<const Constraint*>& others, int n, const Range& range,
-                            std::vector<int32_t>& values);
-  static void evaluate_each(const Piece& piece, const std::vector<const Constraint*>& others, int n, const Range& range,
-                            std::vector<int32_t>& values);
-
-  std::vector<Piece> pieces_;
+  std::vector<QuasiAffinePiece> pieces_;
 };
 
 }  // namespace sluice

@@ -56,7 +56,7 @@ TEST(Plan, SaysWhatAPatternKeepsAndReads) {
     return run_shell("echo '" + script + "' | \"$SLUICE\" plan - --tokens 16384").out;
   };
   const std::string strided = plan("", "p.strided(512, 512)");
-  EXPECT_EQ(lines_with(strided, "keeps n - 511 tokens; 15873 of 16384 tokens"), 1) << strided;
+  EXPECT_EQ(lines_with(strided, "keeps n - 511 tokens, from 1024 tokens on; 15873 of 16384 tokens"), 1) << strided;
   EXPECT_EQ(lines_with(strided, "the step of the last token reads 63 pages"), 1) << "32 of the window, 31 before\n" << strided;
   EXPECT_EQ(lines_with(strided, "tokens go to slots"), 1) << strided;
   const std::string dense = plan(", prefill = \"dense\"", "p.window(64)");

@@ -442,7 +442,7 @@ TEST(Messages, RequestsTravelWhole) {
   TraceRequest sent;
   sent.options = {.head_dim = 128, .group = 8, .layers = 36, .heads = 32, .seconds = 0.25, .memory = 12345, .instructions = 99};
   sent.source = std::string("return 1\0", 9);
-  const TraceRequest read = decode_request(encode(sent));
+  const auto read = std::get<TraceRequest>(decode_request(encode(sent)));
   EXPECT_EQ(read.options.head_dim, 128);
   EXPECT_EQ(read.options.group, 8);
   EXPECT_EQ(read.options.layers, 36);

@@ -6,6 +6,7 @@
 #include "scripting/graph/ops.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/text.h"
+#include "scripting/graph/verify.h"
 #include "tests/scripting/flow_files.h"
 
 namespace sluice {
@@ -53,7 +54,7 @@ class BadFlow : public ::testing::TestWithParam<std::filesystem::path> {};
 TEST_P(BadFlow, GetsTheGoldenDiagnosticWithinTwoSeconds) {
   const auto start = std::chrono::steady_clock::now();
   try {
-    testing::trace_by_name(GetParam());
+    verify_readers(testing::trace_by_name(GetParam()));
     FAIL() << "the flow was accepted";
   } catch (const FlowError& error) {
     testing::expect_golden("diagnostics/" + GetParam().stem().string() + ".txt",

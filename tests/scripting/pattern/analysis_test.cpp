@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scripting/base/error.h"
+#include "scripting/pattern/text.h"
 #include "tests/scripting/pattern/boolean_matrix.h"
 
 namespace sluice::test {
@@ -84,6 +85,39 @@ TEST(PatternAnalysis, ARuleForAllLengthsHoldsBetweenEqualDistances) {
   for (const int length : {66000, 66250, 66500, 66750}) {
     if (size && length >= size->from) EXPECT_EQ(size->at(length), analysis.live_tokens(length)) << length;
   }
+}
+
+TEST(PatternAnalysis, ARuleForAllLengthsHoldsForEachOfThem) {
+  struct Row {
+    Pattern pattern;
+    const char* rule;
+  };
+  const auto every = [](int stride, int offset) { return Pattern::rect({.column_stride = stride, .column_offset = offset}); };
+  for (const Row& row : {Row{every(1000, 998), "(n + 1) / 1000 tokens"},
+                         {every(512, 510) | Pattern::window(512), "(n + 1) / 512 + 511 tokens"},
+                         {~Pattern::sink(41), "n - 41 tokens"},
+                         {every(6, 1) | every(6, 4), "(n + 1) / 3 tokens"}}) {
+    const PatternAnalysis analysis(row.pattern);
+    const auto size = analysis.size_for_any_length();
+    if (size) EXPECT_EQ(to_text(*size), row.rule);
+    for (int length = 1; size && length < 6000; length += length < 2500 ? 1 : 7) {
+      if (length >= size->from) ASSERT_EQ(size->at(length), analysis.live_tokens(length)) << row.rule << " at " << length;
+      if (length == size->from - 1) ASSERT_NE(size->at(length), analysis.live_tokens(length)) << row.rule << " at " << length;
+    }
+  }
+  std::mt19937 random(36);
+  int rules = 0;
+  for (int run = 0; run < 60; ++run) {
+    const PatternAnalysis analysis(random_pattern(random, 1 + static_cast<int>(random() % 3)));
+    const auto size = analysis.size_for_any_length();
+    if (!size || size->from > 3000) continue;
+    ++rules;
+    for (int64_t length = size->from; length < size->from + 2 * size->period && length < 4000; ++length) {
+      ASSERT_EQ(size->at(length), analysis.live_tokens(static_cast<int>(length)))
+          << to_text(analysis.pattern()) << " at " << length;
+    }
+  }
+  EXPECT_GT(rules, 20);
 }
 
 TEST(PatternAnalysis, WhatIsTooComplexIsLookedAtRowByRow) {
