@@ -78,7 +78,9 @@ int to_text(lua_State* state) {
   if (type == LUA_TSTRING || type == LUA_TNUMBER || type == LUA_TBOOLEAN || type == LUA_TNIL) {
     luaL_tolstring(state, 1, nullptr);
   } else {
-    lua_pushstring(state, type == LUA_TUSERDATA ? "tensor" : luaL_typename(state, 1));
+    const bool is_ours = type == LUA_TUSERDATA && luaL_getmetafield(state, 1, "__name") == LUA_TSTRING;
+    const std::string_view name = is_ours ? lua_tostring(state, -1) : luaL_typename(state, 1);
+    lua_pushstring(state, !is_ours ? luaL_typename(state, 1) : name.ends_with("pattern") ? "pattern" : "tensor");
   }
   return 1;
 }

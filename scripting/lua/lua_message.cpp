@@ -29,6 +29,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMissing
 
 /// For "... (global 'topk')": Lua names what was nil.
 std::string hint_for(std::string_view message) {
+  if (message.starts_with("the script raised a ")) return "raise a text: error(\"...\")";
   const size_t open = message.find(" '");
   const size_t close = message.rfind('\'');
   if (message.find("nil value") == std::string_view::npos || open == std::string_view::npos || close <= open + 2) return {};

@@ -16,6 +16,7 @@
 #include "scripting/lua/lua_message.h"
 #include "scripting/lua/reader.h"
 #include "scripting/lua/sandbox.h"
+#include "scripting/pattern/text.h"
 
 namespace sluice {
 
@@ -48,6 +49,56 @@ int run_recompute(lua_State* state) {
   lua_pushvalue(state, 2);
   lua_call(state, 1, LUA_MULTRET);
   return lua_gettop(state) - 2;
+}
+
+/// Makes a text of an error that is none, with the line that raised it.
+int tell_error(lua_State* state) {
+  if (lua_type(state, 1) == LUA_TSTRING) return 1;
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(state, level, &frame) != 0; ++level) {
+    luaL_where(state, level);
+    if (lua_rawlen(state, -1) > 0) break;
+    lua_pop(state, 1);
+  }
+  if (lua_gettop(state) == 1) lua_pushliteral(state, "");
+  const bool is_ours = luaL_getmetafield(state, 1, "__name") == LUA_TSTRING;
+  const char* const name = is_ours ? lua_tostring(state, -1) : luaL_typename(state, 1);
+  lua_pushfstring(state, "%sthe script raised a %s as an error", lua_tostring(state, 2), name);
+  return 1;
+}
+
+/// The line of the deepest expression, whose end Lua's parser did not reach; 0 where none is deep. Each bracket, each operator
+/// before an operand and each one that groups to the right takes of the parser's stack, which ends at about 200.
+int most_nested_line(std::string_view source) {
+  constexpr int kDeep = 100;
+  int line = 1;
+  int brackets = 0;
+  int operators = 0;  // of the line
+  int deepest = kDeep - 1;
+  int deepest_line = 0;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const std::string_view rest = source.substr(i);
+    if (rest.starts_with("--")) {
+      i = std::min(source.find('\n', i), source.size()) - 1;
+      continue;
+    }
+    const char c = source[i];
+    if (c == '"' || c == '\'') {
+      while (++i < source.size() && source[i] != c && source[i] != '\n') i += source[i] == '\\' ? 1 : 0;
+      continue;
+    }
+    if (c == '\n') {
+      ++line;
+      operators = 0;
+    }
+    if (c == '(' || c == '[' || c == '{') ++brackets;
+    if (c == ')' || c == ']' || c == '}') --brackets;
+    if (c == '~' || c == '-' || c == '#' || c == '^' || rest.starts_with("..") || rest.starts_with("not ")) ++operators;
+    if (brackets + operators <= deepest) continue;
+    deepest = brackets + operators;
+    deepest_line = line;
+  }
+  return deepest_line;
 }
 
 int push_handle_protected(lua_State* state) {
@@ -120,7 +171,9 @@ class Script {
     lua_pushcfunction(state_, install);
     lua_pushlightuserdata(state_, &session_);
     call(1, 0);
-    check(luaL_loadbufferx(state_, source.data(), source.size(), kChunkName, "t"));
+    const int status = luaL_loadbufferx(state_, source.data(), source.size(), kChunkName, "t");
+    if (status == LUA_ERRSYNTAX || status == LUA_ERRRUN) check_nesting(source);
+    check(status);
     call(0, 1);
     const int flow = lua_gettop(state_);
     check_flow(read_result(flow, last_line_of(source)));
@@ -241,6 +294,8 @@ class Script {
         if (!find_node(returned, seen)) {
           seen.kind = Inspection::Kind::kOther;
           seen.text = describe(returned, session_.builder().graph());
+          if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kPattern)
+            seen.text += ": " + to_text(session_.builder().pattern(returned.handle.id));
         }
     }
     return seen;
@@ -384,17 +439,27 @@ class Script {
          "it keeps values with sluice.save(\"name\", x) or c.NAME:save(x), and says who leaves with sluice.evict(score, {...})");
   }
 
-  void call(int arguments, int results) { check(lua_pcall(state_, arguments, results, 0)); }
+  void call(int arguments, int results) {
+    const int at = lua_gettop(state_) - arguments;  // of the function
+    lua_pushcfunction(state_, tell_error);
+    lua_insert(state_, at);
+    const int status = lua_pcall(state_, arguments, results, at);
+    lua_remove(state_, at);
+    check(status);
+  }
+
+  /// Of a source that Lua does not read.
+  void check_nesting(std::string_view source) const {
+    const char* const message = lua_tostring(state_, -1);
+    if (message == nullptr || std::string_view(message) != "C stack overflow") return;
+    fail(most_nested_line(source), "expressions are nested too deeply", "give parts of them names");
+  }
 
   void check(int status) {
     if (status == LUA_OK) return;
     if (sandbox_.stopped_by()) throw stop_error();
     if (session_.failure) throw FlowError(*session_.failure);
     if (status == LUA_ERRMEM) fail(sandbox_.last_line(), "the script uses too much memory");
-    if (lua_type(state_, -1) != LUA_TSTRING) {
-      fail(0, fmt::format("the script raised a {} as an error", lua_typename(state_, lua_type(state_, -1))),
-           "raise a text: error(\"...\")");
-    }
     size_t length = 0;
     const char* text = lua_tolstring(state_, -1, &length);
     constexpr size_t kLongestMessage = 1000;

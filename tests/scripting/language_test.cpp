@@ -5,6 +5,7 @@
 
 #include "scripting/base/suggest.h"
 #include "scripting/graph/text.h"
+#include "scripting/graph/verify.h"
 #include "scripting/lua/trace.h"
 
 namespace sluice {
@@ -141,9 +142,34 @@ TEST(Language, StagesAreAssignedOutsideOfStages) {
             "flow.pattern is assigned at the top of the file, not inside a stage");
 }
 
-TEST(Language, PatternsBesideSelectionsHaveReaders) {
-  EXPECT_EQ(refusal("return sluice.union(sluice.window{last = 1}, ~sluice.pattern.causal())"),
-            "window: no query sees any key under ~causal(), which stands beside the selection");
+TEST(Language, ErrorsThatAreNoTextsHaveALine) {
+  const auto refused = [](const std::string& source) -> std::string {
+    try {
+      trace(source, "f.lua");
+    } catch (const FlowError& error) {
+      return std::to_string(error.where().line) + ": " + error.message();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused("local p = sluice.pattern\nerror(p.sink(1))"), "2: the script raised a sluice pattern as an error");
+  EXPECT_EQ(refused("local p = sluice.pattern\n\nassert(false, {})"), "3: the script raised a table as an error");
+  EXPECT_EQ(refused("local x = 1\nlocal y = " + std::string(300, '(') + "x" + std::string(300, ')')),
+            "2: expressions are nested too deeply");
+  EXPECT_EQ(refused("local x = 1\nlocal y = 2\nlocal z = " + std::string(300, '~') + "x"),
+            "3: expressions are nested too deeply");
+  EXPECT_EQ(refused("-- " + std::string(400, '-') + "\nlocal s = '" + std::string(400, '(') + "'\nlocal z = {\n" +
+                    std::string(300, '{')),
+            "4: expressions are nested too deeply");
+  EXPECT_EQ(refused("local f = sluice.flow{name = 'f'}\nfunction f.index()\n  error(sluice.random())\nend\nreturn f"),
+            "3: the script raised a sluice value as an error");
+  EXPECT_EQ(message_of([] { trace("error(tostring(sluice.pattern.sink(1)))", "f.lua"); }), "pattern");
+}
+
+TEST(Language, PatternsHaveReaders) {
+  const auto refused = [](const std::string& body) { return message_of([&] { verify_readers(trace_index(body)); }); };
+  EXPECT_EQ(refused("return sluice.union(sluice.window{last = 1}, ~sluice.pattern.causal())"),
+            "no query sees any key under ~causal(), which stands beside the selection");
+  EXPECT_EQ(refused("return ~sluice.pattern.causal()"), "no query sees any key under ~causal()");
 }
 
 TEST(Language, SizesOfPatternsAreNamed) {
