@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <lua.hpp>
 #include <utility>
 
 #include "scripting/base/suggest.h"
@@ -56,6 +58,51 @@ LuaMessage read_lua_message(std::string_view message, std::string_view chunk) {
   read.text = message;
   read.hint = hint_for(message);
   return read;
+}
+
+int tell_error(lua_State* state) {
+  if (lua_type(state, 1) == LUA_TSTRING) return 1;
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(state, level, &frame) != 0; ++level) {
+    luaL_where(state, level);
+    if (lua_rawlen(state, -1) > 0) break;
+    lua_pop(state, 1);
+  }
+  if (lua_gettop(state) == 1) lua_pushliteral(state, "");
+  const bool is_ours = luaL_getmetafield(state, 1, "__name") == LUA_TSTRING;
+  const char* const name = is_ours ? lua_tostring(state, -1) : luaL_typename(state, 1);
+  lua_pushfstring(state, "%sthe script raised a %s as an error", lua_tostring(state, 2), name);
+  return 1;
+}
+
+// Each bracket, each operator before an operand and each one that groups to the right takes of the parser's stack, which ends at
+// about 200.
+int most_nested_line(std::string_view source) {
+  constexpr int kDeep = 100;
+  int brackets = 0;
+  int operators = 0;  // of the line
+  int deepest = kDeep - 1;
+  size_t place = std::string_view::npos;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const std::string_view rest = source.substr(i);
+    const char c = source[i];
+    if (rest.starts_with("--")) {
+      i = std::min(source.find('\n', i), source.size()) - 1;
+      continue;
+    }
+    if (c == '"' || c == '\'') {
+      while (++i < source.size() && source[i] != c && source[i] != '\n') i += source[i] == '\\' ? 1 : 0;
+    }
+    if (c == '\n') operators = 0;
+    if (c == '(' || c == '[' || c == '{') ++brackets;
+    if (c == ')' || c == ']' || c == '}') --brackets;
+    if (c == '~' || c == '-' || c == '#' || c == '^' || rest.starts_with("..") || rest.starts_with("not ")) ++operators;
+    if (brackets + operators <= deepest) continue;
+    deepest = brackets + operators;
+    place = i;
+  }
+  if (place == std::string_view::npos) return 0;
+  return 1 + static_cast<int>(std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
 }
 
 }  // namespace sluice

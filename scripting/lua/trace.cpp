@@ -51,56 +51,6 @@ int run_recompute(lua_State* state) {
   return lua_gettop(state) - 2;
 }
 
-/// Makes a text of an error that is none, with the line that raised it.
-int tell_error(lua_State* state) {
-  if (lua_type(state, 1) == LUA_TSTRING) return 1;
-  lua_Debug frame;
-  for (int level = 1; lua_getstack(state, level, &frame) != 0; ++level) {
-    luaL_where(state, level);
-    if (lua_rawlen(state, -1) > 0) break;
-    lua_pop(state, 1);
-  }
-  if (lua_gettop(state) == 1) lua_pushliteral(state, "");
-  const bool is_ours = luaL_getmetafield(state, 1, "__name") == LUA_TSTRING;
-  const char* const name = is_ours ? lua_tostring(state, -1) : luaL_typename(state, 1);
-  lua_pushfstring(state, "%sthe script raised a %s as an error", lua_tostring(state, 2), name);
-  return 1;
-}
-
-/// The line of the deepest expression, whose end Lua's parser did not reach; 0 where none is deep. Each bracket, each operator
-/// before an operand and each one that groups to the right takes of the parser's stack, which ends at about 200.
-int most_nested_line(std::string_view source) {
-  constexpr int kDeep = 100;
-  int line = 1;
-  int brackets = 0;
-  int operators = 0;  // of the line
-  int deepest = kDeep - 1;
-  int deepest_line = 0;
-  for (size_t i = 0; i < source.size(); ++i) {
-    const std::string_view rest = source.substr(i);
-    if (rest.starts_with("--")) {
-      i = std::min(source.find('\n', i), source.size()) - 1;
-      continue;
-    }
-    const char c = source[i];
-    if (c == '"' || c == '\'') {
-      while (++i < source.size() && source[i] != c && source[i] != '\n') i += source[i] == '\\' ? 1 : 0;
-      continue;
-    }
-    if (c == '\n') {
-      ++line;
-      operators = 0;
-    }
-    if (c == '(' || c == '[' || c == '{') ++brackets;
-    if (c == ')' || c == ']' || c == '}') --brackets;
-    if (c == '~' || c == '-' || c == '#' || c == '^' || rest.starts_with("..") || rest.starts_with("not ")) ++operators;
-    if (brackets + operators <= deepest) continue;
-    deepest = brackets + operators;
-    deepest_line = line;
-  }
-  return deepest_line;
-}
-
 int push_handle_protected(lua_State* state) {
   const Handle handle = *static_cast<const Handle*>(lua_touserdata(state, 1));
   push_handle(state, handle);

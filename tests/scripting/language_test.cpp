@@ -160,6 +160,7 @@ TEST(Language, ErrorsThatAreNoTextsHaveALine) {
   EXPECT_EQ(refused("-- " + std::string(400, '-') + "\nlocal s = '" + std::string(400, '(') + "'\nlocal z = {\n" +
                     std::string(300, '{')),
             "4: expressions are nested too deeply");
+  EXPECT_EQ(refused("local s = [[it's\n]]\nlocal z = " + std::string(300, '(')), "3: expressions are nested too deeply");
   EXPECT_EQ(refused("local f = sluice.flow{name = 'f'}\nfunction f.index()\n  error(sluice.random())\nend\nreturn f"),
             "3: the script raised a sluice value as an error");
   EXPECT_EQ(message_of([] { trace("error(tostring(sluice.pattern.sink(1)))", "f.lua"); }), "pattern");
