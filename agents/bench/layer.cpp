@@ -61,11 +61,14 @@ std::vector<FlowGraph> own_flows(const Case& measured) {
 std::vector<FlowGraph> given_flow(const FlowScript& script, const LayerShape& shape) {
   FlowGraph graph = script.trace(geometry_of(shape));
   if (!graph.variants.empty())
-    throw InputError(fmt::format("{}: several programs, for different layers", graph.name), "give a flow of one of them");
-  if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
+    throw FlowError(graph.variants.front().where, fmt::format("{}: several programs, for different layers", graph.name),
+                    "give a flow of one of them");
+  if (graph.selection() == kNoNode)
+    throw FlowError(graph.where, fmt::format("{} selects no pages: there is no index stage", graph.name));
   if (!graph.patterns.empty())
-    throw InputError(fmt::format("{} selects under flow.pattern, which bench layer does not show it", graph.name),
-                     "use bench serve or sluice eval");
+    throw FlowError(graph.patterns.where,
+                    fmt::format("{} selects under flow.pattern, which bench layer does not show it", graph.name),
+                    "use bench serve or sluice eval");
   graph.layers = LayerChoice{};
   return {graph};
 }

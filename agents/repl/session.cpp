@@ -111,7 +111,7 @@ std::string Session::run_statements(const Entry& entry) {
   const Inspection seen = look(candidate.script());
   std::string text = preview(candidate, assigned_name(entry.text));
   const bool selects = candidate.selection() && candidate.selection()->where.file == entry.where.file;
-  if (selects && seen.kind != Inspection::Kind::kSelection) {
+  if (selects && seen.kind != Inspection::Kind::kSelection && seen.kind != Inspection::Kind::kPattern) {
     throw FlowError({entry.where.file, 0}, "what is returned is no selection of pages",
                     "for example return sluice.topk(s, {k = 8}); without return it is shown");
   }
@@ -162,11 +162,15 @@ FlowGraph Session::traced(const Script& script) const {
 }
 
 FlowGraph Session::flow(const std::string& wanted_for) const {
-  if (!draft_.selection()) {
-    throw InputError(fmt::format("{} wants a flow that selects pages", wanted_for),
-                     "end it with, for example, return sluice.topk(s, {k = 8}), or :load one");
+  if (draft_.selection()) return traced(draft_.script());
+  try {
+    FlowGraph graph = traced(draft_.script());
+    if (!graph.patterns.empty()) return graph;
+  } catch (const FlowError&) {
+    // A flow that neither selects nor has a pattern: the session knows better what to say of it.
   }
-  return traced(draft_.script());
+  throw InputError(fmt::format("{} wants a flow that selects pages, or has a pattern", wanted_for),
+                   "end it with, for example, return sluice.topk(s, {k = 8}), or :load one");
 }
 
 Inspection Session::look_at_expression(const std::string& expression) const {
@@ -194,6 +198,7 @@ std::string Session::show(const Inspection& seen, const Draft& draft, bool brief
       return number_text(seen.number) + "\n";
     case Inspection::Kind::kText:
       return fmt::format("\"{}\"\n", printable(seen.text));
+    case Inspection::Kind::kPattern:
     case Inspection::Kind::kOther:
       return printable(seen.text) + "\n";
     default:

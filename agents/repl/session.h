@@ -82,7 +82,6 @@ class Session {
   std::string set_prompt(const std::string& argument);
   std::string set_page(const std::string& argument);
   std::string plan(const std::string& argument);
-  static std::string pattern_note(const FlowGraph& graph);
   std::string mass(const std::string& argument);
   std::string time(const std::string& argument);
   std::string shape(const std::string& argument);

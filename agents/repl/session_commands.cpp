@@ -152,19 +152,29 @@ std::string Session::plan(const std::string&) {
 double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const {
   const ModelConfig& config = model_.config();
   if (!graph.layers.is_sparse(layer, config.layers)) return 1;
+  const int place = graph.patterns.place_of(layer, config.layers);
   double share = 0;
   for (int head = 0; head < config.kv_heads; ++head) {
-    const auto selected = evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages;
-    const int unit = is_of_tokens(graph, graph.selection()) ? 1 : graph.geometry.page;
-    share += mass_of(selected, page_mass(capture_->row(layer, head), unit)) / config.kv_heads;
+    limits.check();
+    const std::vector<double> mass = page_mass(capture_->row(layer, head), 1);
+    std::vector<bool> seen(mass.size(), graph.sources.empty());
+    if (graph.selection() != kNoNode) {
+      const auto unit = static_cast<size_t>(is_of_tokens(graph, graph.selection()) ? 1 : graph.geometry.page);
+      for (const int32_t page : evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages) {
+        const size_t first = static_cast<size_t>(page) * unit;
+        std::fill_n(seen.begin() + static_cast<std::ptrdiff_t>(first), std::min(unit, seen.size() - first), true);
+      }
+    }
+    for (size_t token = 0; token < seen.size(); ++token) {
+      const auto last = static_cast<int64_t>(seen.size()) - 1;
+      const auto at = static_cast<int64_t>(token);
+      if (graph.beside() != nullptr && graph.beside()->sees(last, at)) seen[token] = true;
+      if (place != LayerPatterns::kNone && !graph.patterns.patterns[static_cast<size_t>(place)].of_head(head).sees(last, at))
+        seen[token] = false;
+      if (seen[token]) share += mass[token] / config.kv_heads;
+    }
   }
   return share;
-}
-
-/// What is not in the figures of a flow's selections.
-std::string Session::pattern_note(const FlowGraph& graph) {
-  if (graph.beside() != nullptr) return "of the pages selected alone: the tokens of the pattern beside them are not counted\n";
-  return graph.patterns.empty() ? "" : "of all pages: flow.pattern, which shows a step fewer, is not counted\n";
 }
 
 std::string Session::mass(const std::string&) {
@@ -175,7 +185,9 @@ std::string Session::mass(const std::string&) {
     const double share = layer_mass(graph, layer, limits);
     text += fmt::format("layer {:>2}  {:>5.1f}%  {}\n", layer, 100 * share, share_bar(share, options_.style));
   }
-  return text + pattern_note(graph);
+  if (!graph.patterns.empty() && graph.selection() != kNoNode)
+    text += "as if flow.index were shown all pages: flow.pattern shows it those that have a token for the step\n";
+  return text;
 }
 
 std::string Session::time(const std::string&) {

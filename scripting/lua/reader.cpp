@@ -1,6 +1,7 @@
 #include "scripting/lua/reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <lua.hpp>
 
 #include "scripting/base/error.h"
@@ -37,6 +38,7 @@ class DatumReader {
       case LUA_TNUMBER:
         datum.kind = Datum::Kind::kNumber;
         datum.number = lua_tonumber(state_, index);
+        if (std::isnan(datum.number)) datum.number = std::fabs(datum.number);  // messages do not tell its sign
         break;
       case LUA_TSTRING: {
         size_t length = 0;

@@ -126,7 +126,8 @@ class Script {
     check(status);
     call(0, 1);
     const int flow = lua_gettop(state_);
-    check_flow(read_result(flow, last_line_of(source)));
+    const int end = last_line_of(source);
+    check_flow(read_result(flow, end), end);
     check_layers();
     return flow;
   }
@@ -241,14 +242,21 @@ class Script {
         seen.text = returned.text;
         break;
       default:
-        if (!find_node(returned, seen)) {
-          seen.kind = Inspection::Kind::kOther;
-          seen.text = describe(returned, session_.builder().graph());
-          if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kPattern)
-            seen.text += ": " + to_text(session_.builder().pattern(returned.handle.id));
+        if (find_node(returned, seen)) break;
+        seen.kind = Inspection::Kind::kOther;
+        seen.text = describe(returned, session_.builder().graph());
+        if (const std::optional<HeadPatterns> pattern = pattern_of(returned)) {
+          seen.kind = Inspection::Kind::kPattern;
+          seen.text += ": " + to_text(*pattern);
         }
     }
     return seen;
+  }
+
+  std::optional<HeadPatterns> pattern_of(const Datum& returned) const {
+    if (returned.kind != Datum::Kind::kHandle) return std::nullopt;
+    const auto joined = session_.builder().joined(returned.handle);
+    return joined ? joined->beside : std::nullopt;
   }
 
   bool find_node(const Datum& returned, Inspection& seen) {
@@ -316,12 +324,13 @@ class Script {
     }
   }
 
-  void check_flow(const Datum& returned) const {
+  /// `line`: where the file ends.
+  void check_flow(const Datum& returned, int line) const {
     if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kFlow) {
       if (returned.handle.id == 0) return;
-      fail(0, "the file must return the flow itself and returned a variant", "end the file with: return flow");
+      fail(line, "the file must return the flow itself and returned a variant", "end the file with: return flow");
     }
-    fail(0, fmt::format("the file must return a flow and returned {}", describe(returned, session_.builder().graph())),
+    fail(line, fmt::format("the file must return a flow and returned {}", describe(returned, session_.builder().graph())),
          session_.builder().is_declared() ? "end the file with: return flow"
                                           : "local flow = sluice.flow{name = \"mine\"} ... return flow");
   }

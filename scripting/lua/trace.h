@@ -37,12 +37,12 @@ FlowGraph trace(std::string_view source, const std::string& file, const TraceOpt
 
 /// A script in the middle of being written: its graph so far, and what a stage returned, which may be anything.
 struct Inspection {
-  enum class Kind : uint8_t { kNothing, kTensor, kSelection, kNumber, kText, kOther };
+  enum class Kind : uint8_t { kNothing, kTensor, kSelection, kPattern, kNumber, kText, kOther };
   FlowGraph graph;
   Kind kind = Kind::kNothing;
   NodeId node = kNoNode;  // kTensor (a state counts as one, loaded), kSelection
   double number = 0;      // kNumber
-  std::string text;       // kText; for kOther what it is: "a table"
+  std::string text;       // kText; for kPattern and kOther what it is: "a table"
 };
 
 /// As `trace`, for a flow that is not finished: nothing is asked of what its stages return, and states need not be both saved and

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,8 +32,12 @@ struct AnalysisBound {
   unsigned long operations = 100'000;  // of isl: half a second; the patterns of the paper take thousands
   int64_t words = int64_t{1} << 32;    // of rows that are looked at: a second or two
 
-  /// Where so many patterns are analysed.
-  AnalysisBound shared_by(size_t patterns) const { return {operations / patterns, words / static_cast<int64_t>(patterns)}; }
+  /// Where so many patterns are analysed. Fewer operations than `kFewest` find next to nothing, and the time of all is bounded
+  /// elsewhere.
+  AnalysisBound shared_by(size_t patterns) const {
+    constexpr unsigned long kFewest = 5'000;
+    return {std::max(kFewest, operations / patterns), words / static_cast<int64_t>(patterns)};
+  }
 };
 
 /// When each token is read for the last time under a pattern, and what follows from that: which tokens have to be kept, and how

@@ -49,6 +49,15 @@ bool is_name(std::string_view expression, std::string_view name) {
   return tokens.size() == 1 && tokens.front().is(name);
 }
 
+/// Whether one of `names` stands in `tokens`, but as a member of something.
+bool mentions(const std::vector<Token>& tokens, const std::set<std::string>& names) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_member = i > 0 && (tokens[i - 1].is(".") || tokens[i - 1].is(":"));
+    if (tokens[i].kind == Token::Kind::kName && !is_member && names.contains(std::string(tokens[i].text))) return true;
+  }
+  return false;
+}
+
 void append_own(Script& script, const std::string& line) {
   script.text += line + "\n";
   script.origins.emplace_back();
@@ -181,6 +190,8 @@ void Draft::add_lines(const Entry& entry) {
     for (const Entry& piece : split_at_members(lines)) add_cache_line(piece, member_assigned_at(piece, 0));
   } else if (is_function(tokens_of(lines.text))) {
     top_.push_back(std::move(lines));
+  } else if (names_patterns(lines)) {
+    add_pattern_line(lines);
   } else {
     (follows_attention(lines) ? after_ : index_).entries.push_back(std::move(lines));
   }
@@ -194,12 +205,38 @@ std::string Draft::mass_name() const {
 bool Draft::follows_attention(const Entry& entry) const {
   std::set<std::string> names = {mass_name()};
   for (const Entry& known : after_.entries) add_names(known.text, names);
+  return mentions(tokens_of(entry.text), names);
+}
+
+bool Draft::names_patterns(const Entry& entry) const {
   const std::vector<Token> tokens = tokens_of(entry.text);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const bool is_member = i > 0 && (tokens[i - 1].is(".") || tokens[i - 1].is(":"));
-    if (tokens[i].kind == Token::Kind::kName && !is_member && names.contains(std::string(tokens[i].text))) return true;
+  std::set<std::string> of_stages = {mass_name()};
+  for (const Token& parameter : tokens_of(index_.parameters)) of_stages.emplace(parameter.text);
+  for (const Entry& known : index_.entries) add_names(known.text, of_stages);
+  if (mentions(tokens, of_stages)) return false;
+  const auto has_patterns = [&](const std::vector<Token>& words) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (begins_with(words, i, {"sluice", ".", "pattern"}) || begins_with(words, i, {variable_, ".", "pattern"})) return true;
+    }
+    return false;
+  };
+  std::set<std::string> names;
+  for (const std::vector<Entry>* entries : {&top_, &patterns_}) {
+    for (const Entry& known : *entries) {
+      if (entries == &patterns_ || has_patterns(tokens_of(known.text))) add_names(known.text, names);
+    }
   }
-  return false;
+  names.erase(variable_);
+  return has_patterns(tokens) || mentions(tokens, names);
+}
+
+/// The flow has one pattern, the last that was assigned.
+void Draft::add_pattern_line(const Entry& entry) {
+  const auto assigns = [&](const Entry& known) {
+    return begins_with(tokens_of(known.text), 0, {variable_, ".", "pattern", "="});
+  };
+  if (assigns(entry)) std::erase_if(patterns_, assigns);
+  patterns_.push_back(entry);
 }
 
 void Draft::set_page(int tokens) {
@@ -239,7 +276,9 @@ void Draft::append_function(Script& script, const Stage& stage, const std::optio
 
 Script Draft::build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const {
   Script script;
-  for (const Entry& entry : top_) append(script, entry, "");
+  for (const std::vector<Entry>* entries : {&top_, &patterns_}) {
+    for (const Entry& entry : *entries) append(script, entry, "");
+  }
   append_function(script, cache_, std::nullopt);
   append_function(script, index_, of_index);
   append_function(script, after_, of_after);
@@ -259,7 +298,7 @@ Script Draft::script_returning(const Entry& expression) const {
 
 std::vector<std::string> Draft::names() const {
   std::set<std::string> names;
-  for (const std::vector<Entry>* entries : {&top_, &index_.entries, &after_.entries}) {
+  for (const std::vector<Entry>* entries : {&top_, &patterns_, &index_.entries, &after_.entries}) {
     for (const Entry& entry : *entries) add_names(entry.text, names);
   }
   for (const Token& parameter : tokens_of(index_.parameters)) {

@@ -26,6 +26,7 @@ struct Script {
 /// what it would mean there.
 ///
 ///   local flow = sluice.flow { name = "repl", page = 16 }    top: the declaration, and functions
+///   flow.pattern = ...                                       lines that name patterns, and nothing of a stage
 ///   function flow.cache(c)  ...  end                         lines that begin with c.NAME =
 ///   function flow.index(q, c)  ...  return RESULT  end       all others
 ///   function flow.after(q, c, mass)  ...  end                lines that name what attention gave, or what such lines define
@@ -63,6 +64,7 @@ class Draft {
   struct Function;
 
   void add_lines(const Entry& entry);
+  void add_pattern_line(const Entry& entry);
   void add_cache_line(const Entry& entry, const std::string& member);
   void add_function(const Entry& whole, const Function& function);
   void replace_all(const Entry& whole);
@@ -72,6 +74,8 @@ class Draft {
   std::string mass_name() const;
   /// Whether lines belong into the after stage.
   bool follows_attention(const Entry& entry) const;
+  /// Whether lines name patterns, or what such lines define, and nothing of the index stage.
+  bool names_patterns(const Entry& entry) const;
   std::string member_assigned_at(const Entry& entry, size_t offset) const;
   std::vector<Entry> split_at_members(const Entry& entry) const;
   Script build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const;
@@ -79,6 +83,7 @@ class Draft {
 
   std::string variable_ = "flow";
   std::vector<Entry> top_;
+  std::vector<Entry> patterns_;  // behind these
   Stage cache_{"cache", "c", {}, std::nullopt};
   Stage index_{"index", "q, c", {}, std::nullopt};
   Stage after_{"after", "q, c, mass", {}, std::nullopt};

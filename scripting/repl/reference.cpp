@@ -96,6 +96,36 @@ const std::vector<OperatorReference>& composed() {
   return functions;
 }
 
+constexpr std::string_view kPatternPrefix = "pattern.";
+
+OperatorReference of_pattern(std::string_view name, std::string_view arguments, std::string_view summary) {
+  return {fmt::format("{}{}", kPatternPrefix, name), fmt::format("sluice.{}{}{}", kPatternPrefix, name, arguments),
+          "outside stages, index", "-> a pattern", std::string(summary)};
+}
+
+/// Which keys a query at i sees, by geometry alone: those at j <= i of which the summary is true.
+const std::vector<OperatorReference>& patterns() {
+  static const std::vector<OperatorReference> functions = {
+      of_pattern("rect", "{size =, at = 0, stride = 1, offset = 0}",
+                 "a rectangle of rows and columns, each a number or {rows, columns}, spread by strides"),
+      of_pattern("diag", "{offset = 0, size =, stride = 1}",
+                 "offset <= i - j < offset + size, where stride divides i - j - offset"),
+      of_pattern("causal", "()", "all of them"),
+      of_pattern("sink", "(n)", "j < n"),
+      of_pattern("window", "(w)", "i - j < w"),
+      of_pattern("dilated", "(w, r)", "i - j < w * r, and r divides i - j"),
+      of_pattern("blocks", "(b, n)", "i // b - j // b < n"),
+      of_pattern("strided", "(w, s)", "i - j < w, or s divides i - j"),
+      of_pattern("fixed", "(b)", "i // b = j // b, or j % b = b - 1"),
+      of_pattern("by_head", "{a, b, ...}", "KV head h has the pattern at place h modulo their number"),
+      of_pattern("intersect", "(a, b, ...)", "those that all see; also a & b, a * b"),
+      of_pattern("unite", "(a, b, ...)", "those that any sees; also a | b, a + b"),
+      of_pattern("complement", "(a)", "those that it does not see; also ~a"),
+      of_pattern("spread", "(block, a)", "a block for each point of a, as a Kronecker product; also block >> a"),
+  };
+  return functions;
+}
+
 std::string text_of(const OperatorReference& reference) {
   std::string text = fmt::format("{}   {}\n", reference.signature, reference.summary);
   if (!reference.stage.empty()) text += fmt::format("  stage: {}\n", reference.stage);
@@ -114,7 +144,8 @@ std::vector<OperatorReference> operator_references() {
                             std::string(info.doc)});
     }
   }
-  references.insert(references.end(), composed().begin(), composed().end());
+  for (const std::vector<OperatorReference>& more : {composed(), patterns()})
+    references.insert(references.end(), more.begin(), more.end());
   return references;
 }
 
@@ -128,14 +159,19 @@ std::string operator_list() {
     }
     text += fmt::format("{}:{}\n", stages, line);
   }
-  return text;
+  text += "patterns:";
+  for (const OperatorReference& reference : patterns()) text += " " + reference.name;
+  return text + "\n";
 }
 
 std::string operator_help(const std::string& name) {
+  const std::vector<OperatorReference> references = operator_references();
   std::vector<std::string> known;
-  for (const OperatorReference& reference : operator_references()) {
-    if (reference.name == name) return text_of(reference);
-    known.push_back(reference.name);
+  for (const std::string& called : {name, fmt::format("{}{}", kPatternPrefix, name)}) {
+    for (const OperatorReference& reference : references) {
+      if (reference.name == called || "sluice." + reference.name == called) return text_of(reference);
+      known.push_back(reference.name);
+    }
   }
   const std::string meant = closest(name, known);
   throw InputError(fmt::format("no operator is called \"{:.40}\"", name),

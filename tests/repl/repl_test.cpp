@@ -178,17 +178,84 @@ TEST_F(ReplSession, ReturnsNothingButSelections) {
   }
 }
 
+/// The share that `:mass` tells of a layer.
+double told_mass(const std::string& text, int layer) {
+  const size_t at = text.find("layer  " + std::to_string(layer) + " ");
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + 9));
+}
+
 TEST_F(ReplSession, MassIsThatOfTheEngine) {
-  Session typed = session();
-  typed.run(":load block_topk");
-  typed.run("return sluice.topk(score, {k = 2})");
-  const FlowGraph graph = traced(typed.run(":flow"));
-  const std::string mass = typed.run(":mass");
-  for (int layer = 0; layer < model->config().layers; ++layer) {
-    const size_t at = mass.find("layer  " + std::to_string(layer) + " ");
-    ASSERT_NE(at, std::string::npos) << mass;
-    EXPECT_NEAR(std::stod(mass.substr(at + 9)), 100 * engine_mass(*device, *model, prompt(), graph, layer), 0.2) << layer;
+  for (const std::string last :
+       {"return sluice.topk(score, {k = 2})", "return sluice.union(sluice.topk(score, {k = 2}), sluice.pattern.window(21))"}) {
+    Session typed = session();
+    typed.run(":load block_topk");
+    typed.run(last);
+    const FlowGraph graph = traced(typed.run(":flow"));
+    const std::string mass = typed.run(":mass");
+    for (int layer = 0; layer < model->config().layers; ++layer)
+      EXPECT_NEAR(told_mass(mass, layer), 100 * engine_mass(*device, *model, prompt(), graph, layer), 0.2)
+          << last << " " << layer;
   }
+}
+
+TEST_F(ReplSession, MassUnderPatternsIsWhatTheirTokensHave) {
+  struct Case {
+    std::vector<std::string> inputs;
+    bool (*sees)(int i, int j, int head);
+  };
+  const std::string declared = "local flow = sluice.flow { name = 'pattern' }";
+  const std::vector<Case> cases = {
+      {{"return sluice.pattern.sink(3) | sluice.pattern.window(7)"}, [](int i, int j, int) { return j < 3 || i - j < 7; }},
+      {{declared, "flow.pattern = sluice.pattern.dilated(9, 5)"},
+       [](int i, int j, int) { return i - j < 45 && (i - j) % 5 == 0; }},
+      {{declared, "flow.pattern = sluice.pattern.by_head { sluice.pattern.window(20), sluice.pattern.sink(30) }"},
+       [](int i, int j, int head) { return head % 2 == 0 ? i - j < 20 : j < 30; }},
+  };
+  Capture capture(*device, *model, prompt(), DataType::kBF16, [] {});
+  for (const Case& each : cases) {
+    Session typed = session();
+    for (const std::string& input : each.inputs) typed.run(input);
+    const std::string mass = typed.run(":mass");
+    for (int layer = 0; layer < model->config().layers; ++layer) {
+      double share = 0;
+      for (int head = 0; head < model->config().kv_heads; ++head) {
+        const std::vector<double> of_tokens = page_mass(capture.row(layer, head), 1);
+        const auto last = static_cast<int>(of_tokens.size()) - 1;
+        for (int j = 0; j <= last; ++j) share += each.sees(last, j, head) ? of_tokens[static_cast<size_t>(j)] : 0;
+      }
+      EXPECT_NEAR(told_mass(mass, layer), 100 * share / model->config().kv_heads, 0.06) << each.inputs.back() << " " << layer;
+    }
+  }
+}
+
+TEST_F(ReplSession, FlowsThatArePatternsAreTyped) {
+  Session typed = session();
+  typed.run("local p = sluice.pattern");
+  typed.run("wide = p.window(40)");
+  typed.run("flow.pattern = wide | p.sink(2)");
+  EXPECT_NE(typed.run(":plan").find("42 tokens"), std::string::npos) << typed.run(":plan");
+  typed.run("flow.pattern = p.sink(9)");
+  EXPECT_NE(typed.run(":plan").find("9 tokens"), std::string::npos) << typed.run(":plan");
+  EXPECT_EQ(typed.run(":flow").find("wide | p.sink(2)"), std::string::npos) << "it was replaced";
+  EXPECT_NE(refusal(typed, "flow.pattern = 5").find("input 5:1"), std::string::npos);
+  // What joins patterns with something of the stage stands in the stage.
+  typed.run("s = q:dot(c.k:mean('token')):mean('head')");
+  EXPECT_NE(typed.run("return sluice.union(sluice.topk(s, {k = 2}), p.window(5))").find("pages"), std::string::npos);
+  EXPECT_NE(typed.run(":flow").find("  return sluice.union"), std::string::npos);
+}
+
+TEST_F(ReplSession, PatternsAreShownAndKept) {
+  Session typed = session();
+  EXPECT_EQ(typed.run("p = sluice.pattern.sink(3) | sluice.pattern.window(7)"), "p = a pattern: sink(3) | window(7)\n");
+  EXPECT_NE(typed.run("return p").find("a pattern: "), std::string::npos);
+  EXPECT_NE(refusal(typed, "return q").find("no selection of pages"), std::string::npos);
+  EXPECT_NE(typed.run(":flow").find("return p\n"), std::string::npos);
+  EXPECT_NE(typed.run(":plan").find("pattern"), std::string::npos);
+  for (const char* name : {"pattern.strided", "strided", "sluice.pattern.strided"})
+    EXPECT_NE(typed.run(std::string(":help ") + name).find("sluice.pattern.strided(w, s)"), std::string::npos) << name;
+  EXPECT_NE(typed.run(":help window").find("first"), std::string::npos) << "the operator has the shorter name";
+  EXPECT_NE(typed.run(":help").find(" pattern.window"), std::string::npos);
+  EXPECT_NE(refusal(typed, ":help pattern.strides").find("pattern.strided"), std::string::npos);
 }
 
 TEST_F(ReplSession, FollowsTheModelsOwnTokens) {
@@ -218,7 +285,7 @@ TEST_F(ReplSession, RefusalsChangeNothing) {
   EXPECT_NE(refusal(typed, ":layer 8").find("0 to 7"), std::string::npos);
   EXPECT_NE(refusal(typed, ":head one").find("no whole number"), std::string::npos);
   EXPECT_NE(refusal(typed, ":hepl").find("\":help\""), std::string::npos);
-  EXPECT_NE(refusal(typed, ":mass").find("selects pages"), std::string::npos);
+  EXPECT_NE(refusal(typed, ":mass").find("selects pages, or has a pattern"), std::string::npos);
   EXPECT_NE(refusal(typed, ":shape s = 1").find("an expression is wanted"), std::string::npos);
   EXPECT_EQ(typed.run(":flow"), before);
   EXPECT_EQ(typed.run(":shape s"), "[head 4]\n");

@@ -114,6 +114,7 @@ TEST(Language, PatternsDifferByHead) {
             "union: what stands beside a selection is the same for every head");
   EXPECT_EQ(refusal(with + "return p.window(9):complement(p.window(2))"), "complement: got 2 arguments and wants at most 1");
   EXPECT_EQ(refusal(with + "return p.complement(p.window(9), 5)"), "complement: got 2 arguments and wants at most 1");
+  EXPECT_EQ(refusal(with + "return p.rect{at = 0/0}"), "rect: at must be a whole number below 2^31 and is the number nan");
   EXPECT_EQ(refusal(with + "return p.rect{at = math.huge}"), "rect: at must be a whole number below 2^31 and is the number inf");
   EXPECT_EQ(refusal(with + "return p.by_head{}"), "by_head: patterns of no head");
   EXPECT_EQ(refusal(with + "return p.by_head(p.window(9))"), "by_head: wants a list of patterns and got a pattern");
