@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/prefill_copies.cuh"
 #include "kernels/cuda/attention/prefill_lists.cuh"
 #include "kernels/cuda/attention/prefill_rows.cuh"
+#include "kernels/cuda/attention/prefill_splits.cuh"
 #include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/runtime/runtime.h"
 #include "scripting/base/error.h"
@@ -74,9 +75,21 @@ __device__ __forceinline__ void finish(const PartArguments& a, const Work& work,
   }
 }
 
+/// Writes what a thread's rows make of a split.
+template <int Dim>
+__device__ __forceinline__ void finish_split(const SplitArguments& a, const SplitWork& work, int row, Rows<Dim>& rows) {
+  for (int half = 0; half < 2; ++half) {
+    const bool is_there = row + 8 * half < work.pairs;
+    const int64_t place = place_of(a, work, work.pair + row + 8 * half);
+    const float log = rows.log_of_sum(half, a.scale);
+    if (is_there && threadIdx.x % 4 == 0) a.splits.logs[place] = log;
+    rows.store(half, is_there ? a.splits.out + place * Dim : nullptr, true);
+  }
+}
+
 /// A warpgroup's rows of one work after the other.
 template <int Dim, Kind kKind>
-__device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
+__device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim, kKind>& places) {
   using S = Shape<Dim>;
   constexpr bool kListed = kKind != Kind::kDense;
   using MaskedSight = std::conditional_t<kListed, SeesMasked<S::kTokens>, SeesUpTo>;
@@ -91,7 +104,7 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     if (lane == 0) barrier_arrive(places.emptied(value, stage));
   };
 
-  Work work = take_work(places, work_turn);
+  WorkOf<kKind> work = take_work(places, work_turn);
   if (work.sequence >= 0) ask_queries<Dim, kKind>(a, work, query, first);
   while (work.sequence >= 0) {
     int row[2];  // this thread's among the work's
@@ -99,11 +112,12 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     const auto tokens_seen = [&](int pair) {
       return work.place + a.by_group.quotient(work.pair + min(pair, work.pairs - 1)) + 1;
     };
-    [[maybe_unused]] const int32_t* list = nullptr;
-    [[maybe_unused]] const uint32_t* seen = nullptr;  // what the thread's first row sees of tiles
+    [[maybe_unused]] const int32_t* entries = nullptr;  // of the work's tiles
+    [[maybe_unused]] const uint32_t* seen = nullptr;    // what the thread's first row sees of tiles
     [[maybe_unused]] int limits[2] = {0, 0};
     if constexpr (kListed) {
-      list = a.sights.list(work.place, work.head);
+      const int32_t* const list = a.sights.list(work.place, work.head);
+      entries = entries_of<kKind>(list, work);
       seen = reinterpret_cast<const uint32_t*>(list + a.sights.seen_place) + row[0] * (S::kTokens / 32);
     } else {
       for (int half = 0; half < 2; ++half) limits[half] = tokens_seen(row[half]);
@@ -177,7 +191,7 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     rows.take_weights();
 
     if constexpr (kListed) {
-      const auto entry_at = [&](int number) { return Entry(__ldg(list + 1 + min(number, work.tiles - 1))); };
+      const auto entry_at = [&](int number) { return Entry(__ldg(entries + min(number, work.tiles - 1))); };
       int number = 1;
       Entry entry = work.entries[1];
       const auto run = [&](auto masked) {
@@ -199,7 +213,7 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
 
     // All scores are there: the next queries may take the place of these.
     warpgroup_sync(1 + warpgroup);
-    const Work next = take_work(places, work_turn);
+    const WorkOf<kKind> next = take_work(places, work_turn);
     if (next.sequence >= 0) ask_queries<Dim, kKind>(a, next, query, first);
     barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
     const uint32_t values = places.slot(1, value_turn.stage);
@@ -221,6 +235,8 @@ __device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
     value_turn.next();
     if constexpr (kKind == Kind::kNear || kKind == Kind::kFar) {
       finish<Dim, kKind>(a, work, row[0], rows);
+    } else if constexpr (kKind == Kind::kSplit) {
+      finish_split<Dim>(a, work, row[0], rows);
     } else {
       for (int half = 0; half < 2; ++half) {
         const int pair = work.pair + row[half];
@@ -243,9 +259,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t slots = query + S::kQueryBytes;
   const uint32_t barriers = slots + 2 * S::kStages * S::kSlotBytes;
   constexpr int kBarriersBytes = (4 * S::kStages + 4) * 8;
-  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 256);
-  const Places<Dim> places{query, slots, barriers,
-                           reinterpret_cast<Work*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
+  static_assert(kBarriersBytes + 2 * sizeof(WorkOf<kKind>) <= 256);
+  const Places<Dim, kKind> places{query, slots, barriers,
+                                  reinterpret_cast<WorkOf<kKind>*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
   if (threadIdx.x == 0) {
     prefetch_map(&map);
     for (int stage = 0; stage < S::kStages; ++stage) {
@@ -297,6 +313,20 @@ void launch(int dim, const CUtensorMap& map, const ArgumentsOf<kKind>& a, int bl
   }
 }
 
+/// Of lists that are split. Logarithms lie behind the rows.
+void attend_splits(int dim, const CUtensorMap& map, SplitArguments a, int blocks, Stream stream) {
+  a.splits.logs = reinterpret_cast<float*>(a.splits.out + int64_t{a.splits.count} * a.splits.rows * a.kv_heads * a.group * dim);
+  launch<Kind::kSplit>(dim, map, a, blocks, stream);
+  switch (dim) {
+    case 64:
+      return merge_splits<64>(a, stream);
+    case 128:
+      return merge_splits<128>(a, stream);
+    default:
+      return merge_splits<256>(a, stream);
+  }
+}
+
 /// Bytes of a list of pages, so that what follows is aligned for tensor copies.
 size_t page_list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
 
@@ -317,7 +347,10 @@ size_t PrefillAttention::widened_bytes(int pages) const {
 
 size_t PrefillAttention::workspace_bytes(const PrefillShape& shape, const PrefillTables& tables) const {
   const size_t logs = static_cast<size_t>(shape.rows) * kv_.kv_heads * shape.group * sizeof(float);
-  return widened_bytes(shape.pages) + (has_two_parts(shape, tables) ? logs : 0);
+  const int dim = kv_.layout.head_dim;
+  const int splits = splits_of(shape, tables, dim, kv_.kv_heads, blocks_);
+  return widened_bytes(shape.pages) + (has_two_parts(shape, tables) ? logs : 0) +
+         (splits > 1 ? splits * split_bytes(shape, dim, kv_.kv_heads) : 0);
 }
 
 const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace,
@@ -382,8 +415,14 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
   const auto blocks_for = [&](int64_t tiles) { return static_cast<int>(std::min<int64_t>(blocks_, tiles * kv_.kv_heads)); };
   const int blocks = blocks_for(most_row_tiles(shape));
   if (tables.lists == nullptr) return launch<Kind::kDense>(dim, cuda_map, a, blocks, stream);
+  std::byte* const rest = static_cast<std::byte*>(workspace) + widened_bytes(shape.pages);
+  const int splits = splits_of(shape, tables, dim, kv_.kv_heads, blocks_);
+  if (splits > 1) {
+    const SplitArguments split{a, {splits, shape.rows, reinterpret_cast<__nv_bfloat16*>(rest), nullptr}};
+    return attend_splits(dim, cuda_map, split, blocks_for(most_row_tiles(shape) * splits), stream);
+  }
   if (!has_two_parts(shape, tables)) return launch<Kind::kListed>(dim, cuda_map, a, blocks, stream);
-  a.parts.logs = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + widened_bytes(shape.pages));
+  a.parts.logs = reinterpret_cast<float*>(rest);
   launch<Kind::kNear>(dim, cuda_map, a, blocks, stream);
   a.sights = far_sights_of(shape, tables, dim, tables.lists);
   a.parts.stride = tables.stride;

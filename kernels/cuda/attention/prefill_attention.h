@@ -55,7 +55,8 @@ struct HeadRows {
 /// turns of the warpgroups, made this one slower). Works with the most tokens come first, among the heads whose K and V fit the
 /// second-level cache together.
 ///
-/// Under strided patterns a call has two parts, of near tokens and of far ones (prefill_lists.cuh).
+/// Under strided patterns a call has two parts, of near tokens and of far ones (prefill_lists.cuh). Where rows that do not follow
+/// each other are few, their lists are split among more blocks (prefill_splits.cuh).
 ///
 /// Pages of 8-bit K and V are first written to the workspace as bf16, which holds them exactly: for a token, that moves five
 /// times the bytes that it has.

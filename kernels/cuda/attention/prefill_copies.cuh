@@ -19,12 +19,12 @@ __device__ __forceinline__ void copy_box(const CUtensorMap* map, uint32_t target
 __device__ __forceinline__ void warpgroup_sync(int barrier) { asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory"); }
 
 /// What lies in shared memory, by shared address.
-template <int Dim>
+template <int Dim, Kind kKind>
 struct Places {
   uint32_t query;
-  uint32_t slots;     // [K and V][stages]
-  uint32_t barriers;  // [K and V][stages][filled, emptied], then [two works][filled, emptied]
-  Work* works;        // [two]
+  uint32_t slots;        // [K and V][stages]
+  uint32_t barriers;     // [K and V][stages][filled, emptied], then [two works][filled, emptied]
+  WorkOf<kKind>* works;  // [two]
 
   __device__ __forceinline__ uint32_t slot(int value, int stage) const {
     return slots + (value * Shape<Dim>::kStages + stage) * Shape<Dim>::kSlotBytes;
@@ -51,18 +51,18 @@ struct Turn {
 };
 
 /// The next work that the copying warp has set out, for one warp.
-template <int Dim>
-__device__ __forceinline__ Work take_work(const Places<Dim>& places, Turn<2>& turn) {
+template <int Dim, Kind kKind>
+__device__ __forceinline__ WorkOf<kKind> take_work(const Places<Dim, kKind>& places, Turn<2>& turn) {
   barrier_wait(places.work_filled(turn.stage), turn.parity);
-  const Work work = places.works[turn.stage];
+  const WorkOf<kKind> work = places.works[turn.stage];
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(places.work_emptied(turn.stage));
   turn.next();
   return work;
 }
 
-template <int Dim>
-__device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>& turn, const Work& work) {
+template <int Dim, Kind kKind>
+__device__ __forceinline__ void set_out_work(const Places<Dim, kKind>& places, Turn<2>& turn, const WorkOf<kKind>& work) {
   barrier_wait(places.work_emptied(turn.stage), turn.parity ^ 1);
   if (threadIdx.x % 32 == 0) {
     places.works[turn.stage] = work;
@@ -72,10 +72,20 @@ __device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>&
   turn.next();
 }
 
+/// The entries of a list that are a work's.
+template <Kind kKind>
+__device__ __forceinline__ const int32_t* entries_of(const int32_t* list, const WorkOf<kKind>& work) {
+  if constexpr (kKind == Kind::kSplit) {
+    return list + 1 + work.first;
+  } else {
+    return list + 1;
+  }
+}
+
 /// One warp copies the K tiles (V tiles) of a work, in order; a lane a box. `before` is called with the number of each.
 template <int Dim, Kind kKind, class Before>
-__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Work& work,
-                                           const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn,
+__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const WorkOf<kKind>& work,
+                                           const Places<Dim, kKind>& places, int value, Turn<Shape<Dim>::kStages>& turn,
                                            const Before& before) {
   using S = Shape<Dim>;
   const int lane = threadIdx.x % 32;
@@ -85,7 +95,11 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
   [[maybe_unused]] const int32_t* list = nullptr;
-  if constexpr (kKind != Kind::kDense) list = a.sights.list(work.place, work.head);
+  [[maybe_unused]] const int32_t* entries = nullptr;
+  if constexpr (kKind != Kind::kDense) {
+    list = a.sights.list(work.place, work.head);
+    entries = entries_of<kKind>(list, work);
+  }
   [[maybe_unused]] const auto listed_token = [&](Entry entry) {
     if constexpr (kKind != Kind::kDense) {
       // In place of none any will do, since its scores are masked.
@@ -112,7 +126,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
     }
     if constexpr (kKind != Kind::kDense) {
       token = next_token;
-      next_token = listed_token(Entry(__ldg(list + 1 + min(number + 2, work.tiles - 1))));
+      next_token = listed_token(Entry(__ldg(entries + min(number + 2, work.tiles - 1))));
     } else {
       token += S::kTokens;
     }
@@ -121,16 +135,34 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   }
 }
 
+/// A warp says of the rows of a split that has no tiles that they have seen nothing.
+__device__ __forceinline__ void note_nothing(const SplitArguments& a, const SplitWork& work) {
+  for (int pair = work.pair + static_cast<int>(threadIdx.x) % 32; pair < work.pair + work.pairs; pair += 32)
+    a.splits.logs[place_of(a, work, pair)] = -INFINITY;
+}
+
 /// The warp that hands the block its works, and copies their K.
 template <int Dim, Kind kKind>
-__device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
-  const int works = count_works(a);
+__device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim, kKind>& places) {
+  int works = count_works(a);
+  if constexpr (kKind == Kind::kSplit) works *= a.splits.count;
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
-    Work work = find_work<Dim, kKind>(a, number);
-    if constexpr (kKind != Kind::kDense) {
+    WorkOf<kKind> work = find_work<Dim, kKind>(a, number);
+    if constexpr (kKind == Kind::kSplit) {
+      const int32_t* const list = a.sights.list(work.place, work.head);
+      work.take_split(__ldg(list), a.splits.count);
+      if (work.tiles <= 0) {
+        note_nothing(a, work);
+        unsigned next = 0;
+        if (threadIdx.x % 32 == 0) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
+        number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
+        continue;
+      }
+      for (int i = 0; i < 2; ++i) work.entries[i] = Entry(__ldg(list + 1 + work.first + min(i, work.tiles - 1)));
+    } else if constexpr (kKind != Kind::kDense) {
       const int4 head = __ldg(reinterpret_cast<const int4*>(a.sights.list(work.place, work.head)));
       work.tiles = head.x;
       work.entries[0] = Entry(head.y);
@@ -148,14 +180,14 @@ __device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, c
     });
     number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
   }
-  set_out_work(places, work_turn, {});
+  set_out_work(places, work_turn, WorkOf<kKind>{});
 }
 
 template <int Dim, Kind kKind>
-__device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
+__device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim, kKind>& places) {
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
-  for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
+  for (WorkOf<kKind> work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
     copy_tiles<Dim, kKind>(map, a, work, places, 1, turn, [](int /*tile*/) {});
   }
 }

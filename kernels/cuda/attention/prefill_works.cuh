@@ -96,6 +96,14 @@ struct Parts {
   __device__ __forceinline__ bool are_far() const { return stride > 0; }
 };
 
+/// What rows make of splits of their lists, to be merged (prefill_splits.cuh).
+struct Splits {
+  int count = 1;                 // of a list
+  int rows = 0;                  // that there is room for in a split
+  __nv_bfloat16* out = nullptr;  // [count][rows][kv_heads * group][Dim]
+  float* logs = nullptr;         // [count][rows][kv_heads * group] base-2 logarithms of sums; -inf: of nothing
+};
+
 /// The places of a sequence's rows in the works: as they come, or eight neighbours beside those that lie a stride, two, three ...
 /// further, which see much of the same distant tokens.
 struct RowOrder {
@@ -157,16 +165,37 @@ struct PartArguments : ListedArguments {
   }
 };
 
+/// Of rows whose lists are split, since there are fewer tiles of rows than multiprocessors take.
+struct SplitArguments : ListedArguments {
+  Splits splits;
+};
+
 /// Of calls.
 enum class Kind : uint8_t {
   kDense,   // rows follow each other and see all up to themselves
   kListed,  // lists say which tiles of tokens a tile of rows has
+  kSplit,   // the same, by splits of the lists
   kNear,    // the first of two parts
   kFar,     // the second
 };
 template <Kind kKind>
-using ArgumentsOf = std::conditional_t<kKind == Kind::kDense, Arguments,
-                                       std::conditional_t<kKind == Kind::kListed, ListedArguments, PartArguments>>;
+struct ArgumentsOfKind {
+  using Type = PartArguments;
+};
+template <>
+struct ArgumentsOfKind<Kind::kDense> {
+  using Type = Arguments;
+};
+template <>
+struct ArgumentsOfKind<Kind::kListed> {
+  using Type = ListedArguments;
+};
+template <>
+struct ArgumentsOfKind<Kind::kSplit> {
+  using Type = SplitArguments;
+};
+template <Kind kKind>
+using ArgumentsOf = typename ArgumentsOfKind<kKind>::Type;
 
 /// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
 struct Work {
@@ -180,6 +209,27 @@ struct Work {
   int tiles = 0;     // of tokens: those up to the last that a pair sees, or those of a list
   Entry entries[2];  // the first of a list
 };
+/// The tiles of a split of a list.
+struct SplitWork : Work {
+  int split = 0;
+  int first = 0;  // entry of the list
+
+  /// Of a list of `all` tiles. There are none where the others have them all.
+  __device__ __forceinline__ void take_split(int all, int splits) {
+    const int most = (all + splits - 1) / splits;
+    first = split * most;
+    tiles = min(most, all - first);
+  }
+};
+/// Where a pair of a split lies among those of all: a row of the call, of a head of Q.
+__device__ __forceinline__ int64_t place_of(const SplitArguments& a, const SplitWork& work, int pair) {
+  const int row = work.query + a.by_group.quotient(pair) - __ldg(a.query_indptr);
+  const int head = work.head * a.group + a.by_group.remainder(pair);
+  return (int64_t{work.split} * a.splits.rows + row) * (a.kv_heads * a.group) + head;
+}
+
+template <Kind kKind>
+using WorkOf = std::conditional_t<kKind == Kind::kSplit, SplitWork, Work>;
 
 /// The works of a sequence, and the sum of those of the lanes up to this one. `rows` are the places of its rows.
 struct LaneWorks {
@@ -214,9 +264,15 @@ __device__ int count_works(const AnyArguments& a) {
 }
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
-/// together; in those, the last rows, which see the most tokens, first. Where there are lists, they tell its tiles of tokens.
+/// together; in those, the last rows, which see the most tokens, first; of those the splits. Where there are lists, they tell its
+/// tiles of tokens.
 template <int Dim, Kind kKind>
-__device__ Work find_work(const ArgumentsOf<kKind>& a, int number) {
+__device__ WorkOf<kKind> find_work(const ArgumentsOf<kKind>& a, int number) {
+  [[maybe_unused]] int split = 0;
+  if constexpr (kKind == Kind::kSplit) {
+    split = number % a.splits.count;
+    number /= a.splits.count;
+  }
   [[maybe_unused]] const int asked = number;
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
@@ -230,7 +286,8 @@ __device__ Work find_work(const ArgumentsOf<kKind>& a, int number) {
     [[maybe_unused]] const int of_sequence = number;
     const int rows = __shfl_sync(0xffffffffU, lane.rows, owner);
     const int tiles = __shfl_sync(0xffffffffU, lane.tiles, owner);
-    Work work;
+    WorkOf<kKind> work;
+    if constexpr (kKind == Kind::kSplit) work.split = split;
     work.sequence = base + owner;
     work.query = __shfl_sync(0xffffffffU, lane.query, owner);
     work.length = __shfl_sync(0xffffffffU, lane.length, owner);

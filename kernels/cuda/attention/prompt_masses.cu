@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/attention/attention_device.cuh"
-#include "kernels/cuda/attention/prefill_widen.cuh"
+#include "kernels/cuda/attention/prompt_keys.cuh"
 #include "kernels/cuda/primitives/overlap.cuh"
 #include "kernels/cuda/runtime/runtime.h"
 #include "scripting/base/error.h"
@@ -14,73 +13,23 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kTile = 64;  // rows, and tokens
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
-static_assert(kTile == 16 * kWarps);
+using namespace masses;
 
-struct Task {
-  PromptRows rows;
-  const std::byte* base;  // K and V: block (page, KV head) at base + (page * kv_heads + head) * block_bytes
-  size_t block_bytes;
-  size_t key_offset;
-  int page;
-  int kv_heads;
-  float* log_sums;  // [kv_heads * group, rows]
-  float2* parts;    // [shares, kv_heads * group, rows]: the maximum and the sum beside it, of a share of the tokens
-  float* sums;
-  int64_t stride;
-  int known;
-};
-
-/// The query head that a block has.
-struct Head {
-  int number = static_cast<int>(blockIdx.y);
-  int kv;
-  int in_group;
-
-  __device__ explicit Head(const Task& task) : kv(number / task.rows.group), in_group(number % task.rows.group) {}
-};
-
-/// Keys of kTile tokens in shared memory, as bf16: rows of Dim numbers and a gap, so that eight rows meet no bank twice.
+/// Of keys of Dim numbers.
 template <int Dim>
-struct KeyTile {
-  static constexpr int kRowBytes = 2 * Dim + 16;
-  static constexpr int kBytes = kTile * kRowBytes;
-};
-
-/// Eight numbers of K, which begin at a multiple of eight, as bf16.
-template <DataType Type>
-__device__ __forceinline__ uint4 eight_of(const std::byte* row, int at) {
-  if constexpr (Type == DataType::kBF16) {
-    return *reinterpret_cast<const uint4*>(row + 2 * at);
-  } else {
-    const uint2 eight = *reinterpret_cast<const uint2*>(row + at);
-    const uint2 low = prefill::widen_to_bf16<Type>(eight.x);
-    const uint2 high = prefill::widen_to_bf16<Type>(eight.y);
-    return {low.x, low.y, high.x, high.y};
-  }
-}
-
-/// Zeros for slots that nobody holds.
+constexpr int kStages = Dim == 256 ? 2 : 3;
 template <DataType Type, int Dim>
-__device__ void load_keys(const Task& task, const Head& head, int first, uint8_t* tile) {
-  constexpr int kEights = Dim / 8;
-  constexpr int kNumberBytes = Type == DataType::kBF16 ? 2 : 1;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kEights; i += kThreads) {
-    const int token = i / kEights;
-    const int at = i % kEights * 8;
-    const int slot = first + token;
-    uint4 numbers = {0, 0, 0, 0};
-    if (slot < task.rows.length) {
-      const auto block = static_cast<size_t>(task.rows.pages[slot / task.page]) * task.kv_heads + head.kv;
-      const std::byte* const row =
-          task.base + block * task.block_bytes + task.key_offset + static_cast<size_t>(slot % task.page) * Dim * kNumberBytes;
-      numbers = eight_of<Type>(row, at);
-    }
-    *reinterpret_cast<uint4*>(tile + token * KeyTile<Dim>::kRowBytes + 2 * at) = numbers;
-  }
-}
+using StreamedTiles = KeyTiles<Type, Dim, kStages<Dim>>;
+template <DataType Type, int Dim>
+using OneTile = KeyTiles<Type, Dim, 1>;
+
+/// A query head.
+struct Head {
+  int number;
+  int kv;
+
+  __device__ __forceinline__ Head(const Task& task, int number) : number(number), kv(number / task.rows.group) {}
+};
 
 /// Sixteen rows of a warp: a thread has rows lane / 4 and 8 further on.
 template <int Dim>
@@ -110,11 +59,12 @@ class WarpRows {
   __device__ bool exists(int half) const { return exists_[half]; }
   __device__ int row(int half) const { return first_ + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half; }
 
-  /// scores[token / 8][2 * half + token % 2] of the tokens of a tile that begins at slot `first`, in base 2: -inf of those that a
-  /// row does not see.
+  /// scores[token / 8][2 * half + token % 2] of the tokens of a tile that begins at slot `first`, without the scale: -inf of
+  /// those that a row does not see.
   __device__ void score(uint32_t tile, int first, float (&scores)[kTile / 8][4]) const {
+    constexpr int kRowBytes = OneTile<DataType::kBF16, Dim>::kRowBytes;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint32_t at = tile + (lane % 8 + lane / 16 * 8) * KeyTile<Dim>::kRowBytes + lane / 8 % 2 * 16;
+    const uint32_t at = tile + (lane % 8 + lane / 16 * 8) * kRowBytes + lane / 8 % 2 * 16;
 #pragma unroll
     for (int n = 0; n < kTile / 8; n += 2) {
 #pragma unroll
@@ -122,24 +72,27 @@ class WarpRows {
 #pragma unroll
       for (int k = 0; k < Dim / 16; ++k) {
         uint32_t keys[4];
-        decode::load_matrices(at + n * 8 * KeyTile<Dim>::kRowBytes + k * 32, keys);
+        decode::load_matrices(at + n * 8 * kRowBytes + k * 32, keys);
         decode::multiply<true>(scores[n], query_[k], keys[0], keys[1]);
         decode::multiply<true>(scores[n + 1], query_[k], keys[2], keys[3]);
       }
     }
-    const float scale = task_.rows.scale * kLog2E;
+    uint32_t words[2][kTile / 32];
+    uint32_t all = ~0U;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t words[kTile / 32];
 #pragma unroll
-      for (int w = 0; w < kTile / 32; ++w) words[w] = word(half, first / 32 + w);
+      for (int w = 0; w < kTile / 32; ++w) all &= words[half][w] = word(half, first / 32 + w);
+    }
+    if (__all_sync(0xffffffffU, all == ~0U) != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
+        const uint32_t own = words[half][n / 4] >> 2 * (lane % 4);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const int token = 8 * n + 2 * (lane % 4) + i;
-          float& score = scores[n][2 * half + i];
-          score = (words[token / 32] >> token % 32 & 1) != 0 ? score * scale : kMinusInfinity;
+          if ((own & 1U << (n % 4 * 8 + i)) == 0) scores[n][2 * half + i] = kMinusInfinity;
         }
       }
     }
@@ -174,38 +127,42 @@ __device__ __forceinline__ float log_of(float maximum, float sum) { return sum >
 /// A block for each tile of rows, query head, and share of the tokens that rows of the tile see.
 template <DataType Type, int Dim>
 __global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constant__ Task task) {
-  extern __shared__ __align__(16) uint8_t tile[];
+  extern __shared__ __align__(16) uint8_t shared[];
   wait_for_earlier_kernels();
   let_next_kernel_start();
-  const Head head(task);
+  const Head head(task, static_cast<int>(blockIdx.y));
   // The last see the most tokens.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const WarpRows<Dim> mine(task, head, first + 16 * warp);
-  float maximum[2] = {kMinusInfinity, kMinusInfinity};
-  float sum[2] = {0, 0};
   const int shares = static_cast<int>(gridDim.z);
   const int share = static_cast<int>(blockIdx.z);
   const int tiles = (end_of(task.rows, first) + kTile - 1) / kTile;
   const int of_share = (tiles + shares - 1) / shares;
+  const int begin = share * of_share * kTile;
   const int end = min(tiles, (share + 1) * of_share) * kTile;
-  for (int begin = share * of_share * kTile; begin < end; begin += kTile) {
-    __syncthreads();
-    load_keys<Type, Dim>(task, head, begin, tile);
-    __syncthreads();
+  StreamedTiles<Type, Dim> keys(task, head.kv, shared);
+  for (int i = 0; i < keys.kAhead; ++i) keys.ask(begin + i * kTile, end);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const WarpRows<Dim> mine(task, head, first + 16 * warp);
+  const float scale = task.rows.scale * kLog2E;
+  float maximum[2] = {kMinusInfinity, kMinusInfinity};  // without the scale
+  float sum[2] = {0, 0};
+  for (int at = begin; at < end; at += kTile) {
+    const uint32_t tile = keys.take();
+    keys.ask(at + keys.kAhead * kTile, end);
     float scores[kTile / 8][4];
-    mine.score(shared_address(tile), begin, scores);
+    mine.score(tile, at, scores);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float highest = maximum[half];
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) highest = fmaxf(highest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
       highest = quad_max(highest);
-      const float shift = highest == kMinusInfinity ? 0 : highest;
-      sum[half] *= power(maximum[half] - shift);
+      const float shift = highest == kMinusInfinity ? 0 : highest * scale;
+      sum[half] *= power(__fmaf_rn(maximum[half], scale, -shift));
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n)
-        sum[half] += power(scores[n][2 * half] - shift) + power(scores[n][2 * half + 1] - shift);
+        sum[half] +=
+            power(__fmaf_rn(scores[n][2 * half], scale, -shift)) + power(__fmaf_rn(scores[n][2 * half + 1], scale, -shift));
       maximum[half] = highest;
     }
   }
@@ -214,10 +171,10 @@ __global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constan
     const float total = quad_sum(sum[half]);
     if (threadIdx.x % 4 != 0 || !mine.exists(half)) continue;
     if (shares == 1) {
-      task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)] = log_of(maximum[half], total);
+      task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)] = log_of(maximum[half] * scale, total);
     } else {
-      task.parts[(static_cast<int64_t>(share) * gridDim.y + head.number) * task.rows.rows + mine.row(half)] = {maximum[half],
-                                                                                                               total};
+      task.parts[(static_cast<int64_t>(share) * gridDim.y + head.number) * task.rows.rows + mine.row(half)] = {
+          maximum[half] * scale, total};
     }
   }
 }
@@ -254,24 +211,17 @@ __device__ int first_row_at(const PromptRows& rows, int slot) {
   return begin;
 }
 
-/// A block for each tile of tokens and query head.
-template <DataType Type, int Dim>
-__global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_constant__ Task task) {
-  extern __shared__ __align__(16) uint8_t tile[];
-  __shared__ float of_warps[kWarps][kTile];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
-  const Head head(task);
-  const int begin = static_cast<int>(blockIdx.x) * kTile;  // the first are seen by the most rows
+/// What the rows give each token of a tile, by one query head.
+template <int Dim>
+__device__ void sum_columns(const Task& task, const Head& head, uint32_t tile, int begin, float (&of_warps)[kWarps][kTile]) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  load_keys<Type, Dim>(task, head, begin, tile);
-  __syncthreads();
+  const float scale = task.rows.scale * kLog2E;
   float columns[kTile / 8][2] = {};
   for (int first = first_row_at(task.rows, begin); first < task.rows.rows; first += kTile) {
     const WarpRows<Dim> mine(task, head, first + 16 * warp);
     float scores[kTile / 8][4];
-    mine.score(shared_address(tile), begin, scores);
+    mine.score(tile, begin, scores);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (!mine.exists(half)) continue;
@@ -279,8 +229,8 @@ __global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_cons
       const float shift = log_sum == kMinusInfinity ? 0 : log_sum;
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
-        columns[n][0] += power(scores[n][2 * half] - shift);
-        columns[n][1] += power(scores[n][2 * half + 1] - shift);
+        columns[n][0] += power(__fmaf_rn(scores[n][2 * half], scale, -shift));
+        columns[n][1] += power(__fmaf_rn(scores[n][2 * half + 1], scale, -shift));
       }
     }
   }
@@ -294,14 +244,34 @@ __global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_cons
       if (lane < 4) of_warps[warp][8 * n + 2 * lane + i] = column;
     }
   }
-  __syncthreads();
-  const int token = static_cast<int>(threadIdx.x);
-  if (token >= kTile || begin + token >= task.rows.length) return;
-  float sum = 0;
+}
+
+/// A block for each tile of tokens, KV head, and share of its query heads.
+template <DataType Type, int Dim>
+__global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_constant__ Task task) {
+  extern __shared__ __align__(16) uint8_t shared[];
+  __shared__ float of_warps[kWarps][kTile];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const int begin = static_cast<int>(blockIdx.x) * kTile;  // the first are seen by the most rows
+  const int kv_head = static_cast<int>(blockIdx.y);
+  OneTile<Type, Dim> keys(task, kv_head, shared);
+  keys.ask(begin, begin + kTile);
+  const uint32_t tile = keys.take();
+  for (int i = static_cast<int>(blockIdx.z); i < task.rows.group; i += static_cast<int>(gridDim.z)) {
+    const Head head(task, kv_head * task.rows.group + i);
+    sum_columns<Dim>(task, head, tile, begin, of_warps);
+    __syncthreads();
+    const int token = static_cast<int>(threadIdx.x);
+    if (token < kTile && begin + token < task.rows.length) {
+      float sum = 0;
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) sum += of_warps[w][token];
-  float& total = task.sums[head.number * task.stride + begin + token];
-  total = begin + token < task.known ? total + sum : sum;
+      for (int w = 0; w < kWarps; ++w) sum += of_warps[w][token];
+      float& total = task.sums[head.number * task.stride + begin + token];
+      total = begin + token < task.known ? total + sum : sum;
+    }
+    __syncthreads();
+  }
 }
 
 /// Among how many blocks the tokens of a tile of rows are shared, so that all multiprocessors have some.
@@ -312,21 +282,30 @@ int shares_of(int rows, int heads) {
   return std::clamp((kBlocks + tiles - 1) / std::max(tiles, 1), 1, kMost);
 }
 
+template <class Kernel>
+void launch(Kernel* kernel, const dim3& blocks, size_t shared_bytes, const Task& task, Stream stream) {
+  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  launch_overlapping(kernel, {blocks, dim3(kThreads), shared_bytes}, stream, task);
+}
+
 template <DataType Type, int Dim>
 void launch(const Task& task, Stream stream) {
-  const auto heads = static_cast<unsigned>(task.kv_heads * task.rows.group);
+  const auto kv_heads = static_cast<unsigned>(task.kv_heads);
+  const auto group = static_cast<unsigned>(task.rows.group);
+  const unsigned heads = kv_heads * group;
   const auto tiles = [](int count) { return static_cast<unsigned>((count + kTile - 1) / kTile); };
-  constexpr size_t kBytes = KeyTile<Dim>::kBytes;
-  static_assert(kBytes <= 48 * 1024);
   const auto shares = static_cast<unsigned>(shares_of(task.rows.rows, static_cast<int>(heads)));
-  launch_overlapping(log_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.rows), heads, shares), dim3(kThreads), kBytes}, stream,
-                     task);
+  launch(log_sums_kernel<Type, Dim>, dim3(tiles(task.rows.rows), heads, shares), StreamedTiles<Type, Dim>::kBytes, task, stream);
   if (shares > 1) {
     const int count = task.rows.rows * static_cast<int>(heads);
     const dim3 blocks(static_cast<unsigned>((count + kThreads - 1) / kThreads));
     launch_overlapping(merge_shares_kernel, {blocks, dim3(kThreads), 0}, stream, task, count, static_cast<int>(shares));
   }
-  launch_overlapping(column_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.length), heads), dim3(kThreads), kBytes}, stream, task);
+  // Query heads have the keys of a block in turn, as long as there are blocks enough.
+  constexpr unsigned kEnough = 1024;
+  const unsigned token_tiles = tiles(task.rows.length);
+  const unsigned of_group = std::clamp(kEnough / (token_tiles * kv_heads), 1U, group);
+  launch(column_sums_kernel<Type, Dim>, dim3(token_tiles, kv_heads, of_group), OneTile<Type, Dim>::kBytes, task, stream);
 }
 
 template <DataType Type>
@@ -358,7 +337,7 @@ void PromptMasses::add(const PromptRows& rows, float* sums, int64_t stride, int 
                   .base = kv_.base,
                   .block_bytes = kv_.layout.bytes,
                   .key_offset = kv_.layout.key_offset,
-                  .page = kv_.layout.page,
+                  .by_page = Divisor(kv_.layout.page),
                   .kv_heads = kv_.kv_heads,
                   .log_sums = static_cast<float*>(workspace),
                   .parts = reinterpret_cast<float2*>(static_cast<float*>(workspace) + (log_sums + 1) / 2 * 2),

@@ -78,6 +78,9 @@ constexpr uint32_t kHalfStage = kTurners * 2 * kEight * sizeof(typename Eight<Ty
 template <DataType Type>
 constexpr size_t kSharedBytes = size_t{kStages} * 2 * kHalfStage<Type>;
 
+/// Tokens of a run that a block turns at most.
+__host__ __device__ int most_tokens(const ShiftedRows& rows) { return kTurners * 2 * kEight / rows.head_dim; }
+
 /// What a block copies: tokens of a run, of layers and all heads, an item each.
 struct Part {
   int tokens;
@@ -89,7 +92,7 @@ struct Part {
   int to_position;
 
   __device__ Part(const ShiftedRows& rows, const ShiftedRun& run, int parts, int layers) {
-    const int most = kTurners * 2 * kEight / rows.head_dim;
+    const int most = most_tokens(rows);
     const int first = static_cast<int>(blockIdx.x) % parts * most;
     const int layer = static_cast<int>(blockIdx.y) * layers;
     tokens = min(most, run.tokens - first);
@@ -215,8 +218,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void shifted_copy_kernel(const _
 template <DataType Type>
 void launch(const ShiftedRows& rows, const ShiftedRun* runs, int count, Stream stream) {
   constexpr int kWanted = 2048;  // blocks, so that all multiprocessors have something to do until the end
-  const int most = kTurners * 2 * kEight / rows.head_dim;
-  const int parts = (rows.page + most - 1) / most;
+  const int parts = (rows.page + most_tokens(rows) - 1) / most_tokens(rows);
   const int layer_parts = std::clamp(kWanted / (count * parts), 1, rows.blocks.layers);
   const int layers = (rows.blocks.layers + layer_parts - 1) / layer_parts;
   const dim3 blocks(static_cast<unsigned>(count * parts), static_cast<unsigned>((rows.blocks.layers + layers - 1) / layers));

@@ -34,6 +34,28 @@ TEST_F(CudaMaskedAttention, ListsMoreTilesThanABlockHasRoomForAtOnce) {
   EXPECT_LT(attention.error_on(*device_), 1e-2);
 }
 
+// Lists of few rows are split among blocks; those of short texts have fewer tiles than splits.
+TEST_F(CudaMaskedAttention, SplitsTheTokensOfFewRows) {
+  unsigned seed = 900;
+  for (const auto& [dim, group, page, kv] : {std::tuple(64, 4, 16, DataType::kBF16),
+                                             {128, 1, 8, DataType::kE4M3},
+                                             {128, 3, 64, DataType::kBF16},
+                                             {256, 2, 16, DataType::kBF16}}) {
+    for (const int length : {4095, 9001, 19999}) {
+      testing::MaskedAttention attention{.kv_heads = 2, .group = group, .head_dim = dim, .page = page, .kv = kv};
+      std::vector<int32_t> slots;
+      for (int slot = 3; slot < length - 1; slot += 1 + slot * 7 % (length / 40)) slots.push_back(slot);
+      slots.push_back(length - 1);
+      attention.sequences = {{.slots = {50}, .length = 51, .decoding = true, .masked = false},
+                             {.slots = {0, 1, 130, 400}, .length = 401, .masked = false},
+                             {.slots = slots, .length = length, .masked = false},
+                             {.slots = {2000, 3000}, .length = 3001, .masked = false}};
+      attention.seed = ++seed;
+      EXPECT_LT(attention.error_on(*device_), 1e-2) << "dim " << dim << ", group " << group << ", " << length << " tokens";
+    }
+  }
+}
+
 // Whatever the stride is that rows are put in order by: that of their masks, another, or one of masks without any.
 TEST_F(CudaMaskedAttention, GivesTheSameInAnOrderByResidue) {
   unsigned seed = 500;

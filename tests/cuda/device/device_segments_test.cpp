@@ -72,6 +72,38 @@ TEST_F(CudaSegments, CopiesAreThoseByWayOfTheHost) {
   }
 }
 
+// With so many runs a block has all layers of one, which are more pieces than it has room for in shared memory.
+TEST_F(CudaSegments, CopiesOfManyRunsGoThroughSharedMemoryAgainAndAgain) {
+  constexpr int kPage = 8;
+  constexpr int kPages = 313;
+  constexpr int kRuns = kPages * kPage;
+  constexpr int kLayers = 7;
+  constexpr int kHeads = 6;
+  constexpr int kDim = 64;
+  std::vector<int32_t> sources(kPages), targets(kPages);
+  std::iota(sources.begin(), sources.end(), 0);
+  std::iota(targets.begin(), targets.end(), kPages);
+  std::vector<ShiftedRun> runs;
+  for (int run = 0; run < kRuns; ++run) {
+    const int target = int(int64_t{run} * 1999 % kRuns);  // each once
+    runs.push_back({run / kPage, run % kPage, kPages + target / kPage, target % kPage, 1, run, target});
+  }
+  for (const DataType kv : kKvTypes) {
+    const auto pool = device_->create_pool(kLayers, kHeads, 2 * kPages, page_layout({kDim, 1, kPage, kv}, {}));
+    fill(*pool, sources, kPages * kPage);
+    const size_t numbers = size_t{kLayers} * kPages * kPage * kHeads * kDim;
+    std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
+    device_->copy_shifted(*pool, 0, runs, {});
+    pool->read(targets, kPages * kPage, keys.data(), values.data());
+    pool->clear_pages(0, targets);
+    device_->CacheOperations::copy_shifted(*pool, 0, runs, {});
+    pool->read(targets, kPages * kPage, wanted_keys.data(), wanted_values.data());
+    ASSERT_EQ(values, wanted_values);
+    const float unit = kv == kBF16 ? 1.0F / 128 : kv == DataType::kE4M3 ? 1.0F / 8 : 1.0F / 4;
+    for (size_t i = 0; i < numbers; ++i) ASSERT_NEAR(keys[i], wanted_keys[i], unit * std::fabs(wanted_keys[i]) + 2e-3F) << i;
+  }
+}
+
 TEST_F(CudaSegments, CopiesBackAndForthAreWhatTheyWere) {
   const PageLayout layout = page_layout({128, 4, 16, kBF16}, {});
   const auto pool = device_->create_pool(2, 4, 3, layout);
