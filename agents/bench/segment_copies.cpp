@@ -79,7 +79,7 @@ BenchRow measure_segment_copies(Device& device, const ModelConfig& config, const
   for (float& x : numbers) x = std::normal_distribution<float>()(random);
   pool->write_layer(layer, pages, target * kSegmentPage, {}, numbers.data(), numbers.data());
   const auto copy = [&](int64_t) {
-    device.copy_shifted(*pool, 0, runs, config.rope);
+    device.copy_shifted(*pool, {}, runs, config.rope);
     device.synchronize();
   };
   BenchRow row;

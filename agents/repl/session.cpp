@@ -115,6 +115,9 @@ std::string Session::run_statements(const Entry& entry) {
     throw FlowError({entry.where.file, 0}, "what is returned is no selection of pages",
                     "for example return sluice.topk(s, {k = 8}); without return it is shown");
   }
+  // What cannot stand together is refused where it is typed.
+  if (candidate.selection() && seen.kind == Inspection::Kind::kPattern && !seen.graph.patterns.empty())
+    static_cast<void>(traced(candidate.script()));
   if (selects) text += show(seen, candidate, false);
   draft_ = std::move(candidate);
   return text;
@@ -163,12 +166,7 @@ FlowGraph Session::traced(const Script& script) const {
 
 FlowGraph Session::flow(const std::string& wanted_for) const {
   if (draft_.selection()) return traced(draft_.script());
-  try {
-    FlowGraph graph = traced(draft_.script());
-    if (!graph.patterns.empty()) return graph;
-  } catch (const FlowError&) {
-    // A flow that neither selects nor has a pattern: the session knows better what to say of it.
-  }
+  if (!look(draft_.script()).graph.patterns.empty()) return traced(draft_.script());
   throw InputError(fmt::format("{} wants a flow that selects pages, or has a pattern", wanted_for),
                    "end it with, for example, return sluice.topk(s, {k = 8}), or :load one");
 }

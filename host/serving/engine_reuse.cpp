@@ -1,5 +1,6 @@
 // Segments: what is copied of a prompt from where its text stood before, and what of it is computed again. Copies are made as a
-// request is admitted. What is computed is so beside the passes that the scheduler plans, a chunk a step: nobody waits for all.
+// request is admitted, or, where a layer is looked at first, while the host chooses what is computed. What is computed is so
+// beside the passes that the scheduler plans, as many rows a step as a pass takes: nobody waits for all.
 
 #include <algorithm>
 #include <cmath>
@@ -84,7 +85,6 @@ void Engine::State::begin_reuse(EngineJob& job) {
   found.moved.assign(found.copied.size(), 0);
   found.begun = job.computed;
   found.block = block;
-  std::vector<ShiftedRun> runs;
   std::set<uint64_t> frozen;  // texts
   for (const Segment& segment : job.request.segments) {
     const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
@@ -99,7 +99,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
         index.forget(space, run);
         continue;
       }
-      add_runs(*view, first, block, job.pages(), cache.page(), runs);
+      work->blocks.push_back({first, *view});
       std::fill_n(found.copied.begin() + first, block, 1);
       std::fill_n(found.moved.begin() + first, block, first - view->position);
       for (const int32_t page : view->pages) cache.touch(page);
@@ -110,19 +110,17 @@ void Engine::State::begin_reuse(EngineJob& job) {
       follows = true;
     }
   }
-  if (runs.empty()) return;
+  if (work->blocks.empty()) return;
   // Under a flow the last token is a decode step of its own.
   work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
   if (!has_memory_for(job, *work)) return;
-  device.copy_shifted(pool, 0, runs, config.rope);
+  const RecomputeRule* const rule = rule_of(job);
+  const bool copies_late = goes_by_a_layer(rule) && !reads_changes(rule);
+  if (!copies_late) copy_blocks(job, *work, 0);
   if (!reserve_reuse(job, *work)) return;  // what is computed takes the copies' place
   for (const uint64_t text : frozen) kv->frozen()->count(text);
-  job.exact = static_cast<int>(std::find(found.copied.begin(), found.copied.end(), 1) - found.copied.begin());
   job.filling = may_fill = true;
-  job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, found);
-  job.result.copied_tokens = count_behind(job.matched, found.copied);
-  stats.copied_tokens += static_cast<uint64_t>(found.count());
-  const RecomputeRule* const rule = rule_of(job);
+  note_copies(job, *work);
   work->looking = found.looking_rows(rule == nullptr ? kToEnd : rule->rule().rows);
   if (goes_by_a_layer(rule)) {
     work->looks = true;
@@ -136,6 +134,32 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (job.reuse->is_done()) end_reuse(job);
 }
 
+void Engine::State::copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const {
+  std::vector<ShiftedRun> runs;
+  for (const FoundBlock& block : work.blocks)
+    add_runs(block.view, block.first, work.tokens.block, job.pages(), cache.page(), runs);
+  work.blocks.clear();
+  device.copy_shifted(pool, {.group = 0, .first = first_layer}, runs, config.rope);
+}
+
+void Engine::State::lose_taken_blocks(ReuseWork& work) const {
+  std::erase_if(work.blocks, [&](const FoundBlock& block) {
+    if (is_there(block.view)) return false;
+    work.tokens.lose_block(block.first);
+    return true;
+  });
+}
+
+void Engine::State::note_copies(EngineJob& job, const ReuseWork& work) {
+  const CopiedTokens& tokens = work.tokens;
+  const auto first = std::find(tokens.copied.begin(), tokens.copied.end(), 1);
+  job.exact = first == tokens.copied.end() ? INT32_MAX : static_cast<int>(first - tokens.copied.begin());
+  job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, tokens);
+  if (!work.blocks.empty()) return;  // they are still to be copied
+  job.result.copied_tokens = count_behind(job.matched, tokens.copied);
+  stats.copied_tokens += static_cast<uint64_t>(tokens.count());
+}
+
 bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) const {
   const auto bytes_of = [&](const EngineJob& each, int begun) {
     const RecomputeRule* const rule = rule_of(each);
@@ -144,14 +168,16 @@ bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) 
     int64_t of_token = 0;
     if (reads_masses(rule)) of_token += config.query_heads;
     if (reads_changes(rule)) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
-    const int64_t floats = int64_t{each.prompt - begun} * config.hidden + each.prompt * of_token;
+    const int64_t of_stream = rule->rule().layer > 0 ? config.hidden : 0;
+    const int64_t floats = int64_t{each.prompt - begun} * of_stream + each.prompt * of_token;
     return to_select + floats * static_cast<int64_t>(sizeof(float));
   };
   int64_t bytes = bytes_of(job, work.tokens.begun);
   constexpr int64_t kLeftFree = int64_t{256} << 20;  // for whatever else a pass may want
   if (bytes > static_cast<int64_t>(device.free_bytes()) - kLeftFree) return false;
   for (const auto& [id, each] : jobs) {
-    if (each->filling && each->reuse->stream != nullptr) bytes += bytes_of(*each, each->reuse->tokens.begun);
+    if (each->filling && (each->reuse->looks || each->reuse->stream != nullptr))
+      bytes += bytes_of(*each, each->reuse->tokens.begun);
   }
   constexpr int64_t kBeyondThePool = int64_t{64} << 20;
   return bytes <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
@@ -164,7 +190,8 @@ bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) const {
   const auto floats = [&](size_t count) { return device.allocate(count * sizeof(float)); };
   const size_t of_layer = tokens * static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
   try {
-    work.stream = floats(static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun) * static_cast<size_t>(config.hidden));
+    const auto rows = static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun);
+    if (rule->rule().layer > 0) work.stream = floats(rows * static_cast<size_t>(config.hidden));
     if (reads_masses(rule)) work.masses = floats(tokens * static_cast<size_t>(config.query_heads));
     if (reads_changes(rule)) {
       work.copies = {floats(of_layer), floats(of_layer)};
@@ -192,7 +219,22 @@ void Engine::State::read_kept(const EngineJob& job, int layer, const KeysAndValu
 
 bool Engine::State::advance_reuse() {
   if (!may_fill) return false;  // as at every step of those who only decode
-  may_fill = false;
+  int room = limits.max_pass_tokens;
+  bool any = false;
+  // A request that has been filled may be gone.
+  for (EngineJob* job = next_to_fill(); job != nullptr; job = next_to_fill()) {
+    const int rows = rows_of_next_chunk(*job);
+    if (any && rows > room) break;
+    any = true;
+    room -= rows;
+    fill_chunk(*job);
+  }
+  may_fill = is_filling();
+  if (any) update_gauges();
+  return any;
+}
+
+EngineJob* Engine::State::next_to_fill() {
   EngineJob* next = nullptr;
   const auto turn_of = [&](uint64_t caller) {
     uint64_t last = 0;
@@ -204,21 +246,28 @@ bool Engine::State::advance_reuse() {
   for (const auto& [id, job] : jobs) {
     if (!job->filling) job->reuse.reset();  // it had to give up its pages
     if (!job->filling) continue;
-    may_fill = true;
     const bool is_before = next == nullptr || rank_of(*job) < rank_of(*next);
     if (is_before) next = job.get();
   }
-  if (next == nullptr) return false;
-  next->filled_in_turn = ++turns;
-  ReuseWork& work = *next->reuse;
+  return next;
+}
+
+int Engine::State::rows_of_next_chunk(const EngineJob& job) const {
+  const ReuseWork& work = *job.reuse;
+  const int end = work.looks ? filled_tokens(job, work) : static_cast<int>(work.rows.size());
+  return std::min(limits.max_pass_tokens, end - work.next);
+}
+
+void Engine::State::fill_chunk(EngineJob& job) {
+  job.filled_in_turn = ++turns;
+  ReuseWork& work = *job.reuse;
   if (work.looks) {
-    look(*next, work);
+    look(job, work);
+    if (work.next == filled_tokens(job, work)) choose_rows(job, work);
   } else {
-    compute_rows(*next, work);
+    compute_rows(job, work);
   }
-  if (work.is_done()) end_reuse(*next);
-  update_gauges();
-  return true;
+  if (work.is_done()) end_reuse(job);
 }
 
 bool Engine::State::is_filling() const {
@@ -239,8 +288,7 @@ Matrix Engine::State::stream_of(const EngineJob& job, const ReuseWork& work) con
 }
 
 void Engine::State::look(const EngineJob& job, ReuseWork& work) {
-  const int end = filled_tokens(job, work);
-  const int count = std::min(limits.max_pass_tokens, end - work.next);
+  const int count = rows_of_next_chunk(job);
   reuse_rows.resize(static_cast<size_t>(count));
   std::iota(reuse_rows.begin(), reuse_rows.end(), work.next);
   const OpenPass open(device, batch_of(job, reuse_rows), pool);
@@ -248,7 +296,7 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
   pass.tokens = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(work.next), static_cast<size_t>(count));
   const Recompute& rule = rule_of(job)->rule();
   pass.end = rule.layer;
-  pass.to = stream_of(job, work).slice_rows(work.next - work.tokens.begun, count);
+  if (work.stream != nullptr) pass.to = stream_of(job, work).slice_rows(work.next - work.tokens.begun, count);
   pass.flows = flows.by_layer();
   std::vector<int32_t> looking;
   for (const int32_t row : work.looking) {
@@ -267,16 +315,26 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
   model.run_layers(device, *workspace, pass);
   stats.prefill_tokens += static_cast<uint64_t>(count);
   work.next += count;
-  if (work.next == end) choose_rows(job, work);
 }
 
-void Engine::State::choose_rows(const EngineJob& job, ReuseWork& work) const {
+void Engine::State::choose_rows(EngineJob& job, ReuseWork& work) {
   const RecomputeRule* const rule = rule_of(job);
+  const bool copies_late = !work.blocks.empty();
+  lose_taken_blocks(work);
   if (work.copies.keys != nullptr) read_kept(job, rule->rule().layer, work.computed);
-  const auto fill = [&](CopyFact fact, std::span<float> numbers) { fill_layer_fact(work, fact, numbers); };
+  const auto fill = [&](CopyFact fact, std::span<float> numbers) {
+    if (fact == CopyFact::kMass) {
+      reuse_masses.resize(work.tokens.copied.size() * static_cast<size_t>(config.query_heads));
+      device.read(reuse_masses.data(), work.masses->data(), reuse_masses.size() * sizeof(float));
+      // While the host chooses. Up to the rule's layer all are computed.
+      if (!work.blocks.empty()) copy_blocks(job, work, rule->rule().layer + 1);
+    }
+    fill_layer_fact(work, fact, numbers);
+  };
   work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
+  if (copies_late) note_copies(job, work);
   if (work.answers) work.rows.push_back(job.stored_tokens());
-  work.masses.reset();
+  // Masses stay until the end: giving memory back waits for the copies.
   work.copies = {};
   work.computed = {};
   work.looks = false;
@@ -289,12 +347,8 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::s
   if (numbers.size() != static_cast<size_t>(work.tokens.count()) * heads)
     throw InternalError("facts of copies: room for other tokens or heads than there are");
   const auto tokens = static_cast<int64_t>(work.tokens.copied.size());
-  std::vector<float> masses;   // [query_heads, tokens]
   std::vector<float> changes;  // [tokens, kv_heads]
-  if (fact == CopyFact::kMass) {
-    masses.resize(static_cast<size_t>(tokens) * heads);
-    device.read(masses.data(), work.masses->data(), masses.size() * sizeof(float));
-  } else {
+  if (fact != CopyFact::kMass) {
     const bool of_keys = fact == CopyFact::kKeyChange;
     const auto matrix_of = [&](const KeysAndValues& of) {
       const int64_t columns = int64_t{config.kv_heads} * config.head_dim;
@@ -304,26 +358,33 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::s
     device.squared_distances(matrix_of(work.computed), matrix_of(work.copies), config.kv_heads, changes);
   }
   const std::vector<int32_t> places = work.tokens.places();
-  constexpr size_t kTogether = 16;  // tokens whose masses by one head lie side by side
-  const auto fill = [&](const auto& number_of) {
-    for (size_t first = 0; first < places.size(); first += kTogether) {
-      const size_t end = std::min(first + kTogether, places.size());
-      for (size_t head = 0; head < heads; ++head) {
-        for (size_t i = first; i < end; ++i) numbers[i * heads + head] = number_of(static_cast<size_t>(places[i]), head);
-      }
+  if (fact != CopyFact::kMass) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      const float* const of_token = changes.data() + static_cast<size_t>(places[i]) * kv_heads;
+      for (size_t head = 0; head < heads; ++head) numbers[i * heads + head] = of_token[head / (heads / kv_heads)];
     }
-  };
-  if (fact == CopyFact::kMass) {
-    fill([&, weighed = static_cast<size_t>(work.weighed), stride = static_cast<size_t>(tokens)](size_t token, size_t head) {
-      return token < weighed ? masses[head * stride + token] : 0;
-    });
-  } else {
-    fill([&, group = heads / kv_heads](size_t token, size_t head) { return changes[token * kv_heads + head / group]; });
+    return;
+  }
+  // Tokens whose masses by one head lie side by side: as many as the first-level cache has room for, by all heads.
+  constexpr size_t kTogether = 128;
+  for (size_t first = 0; first < places.size(); first += kTogether) {
+    const size_t count = std::min(kTogether, places.size() - first);
+    const int32_t last = places[first + count - 1];
+    const bool are_beside = last - places[first] == static_cast<int32_t>(count) - 1 && last < work.weighed;
+    for (size_t head = 0; head < heads; ++head) {
+      const float* const of_head = reuse_masses.data() + head * static_cast<size_t>(tokens);
+      float* const to = numbers.data() + first * heads + head;
+      if (are_beside) {
+        for (size_t i = 0; i < count; ++i) to[i * heads] = of_head[static_cast<size_t>(places[first]) + i];
+        continue;
+      }
+      for (size_t i = 0; i < count; ++i) to[i * heads] = places[first + i] < work.weighed ? of_head[places[first + i]] : 0;
+    }
   }
 }
 
 void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
-  const size_t count = std::min(static_cast<size_t>(limits.max_pass_tokens), work.rows.size() - static_cast<size_t>(work.next));
+  const auto count = static_cast<size_t>(rows_of_next_chunk(job));
   const auto rows = std::span<const int32_t>(work.rows).subspan(static_cast<size_t>(work.next), count);
   const OpenPass open(device, batch_of(job, rows), pool);
   Model::LayerPass pass;
@@ -341,7 +402,7 @@ void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
   pass.flows = flows.by_layer();
   pass.wants_logits = work.answers && static_cast<size_t>(work.next) + count == work.rows.size();
   const Matrix logits = model.run_layers(device, *workspace, pass);
-  if (work.stream == nullptr) stats.prefill_tokens += count;
+  if (!goes_by_a_layer(rule_of(job))) stats.prefill_tokens += count;
   work.next += static_cast<int>(count);
   if (!pass.wants_logits) return;
   SampleRow choice = choose_sample(job.request.sampling, 0, 0);

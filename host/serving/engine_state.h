@@ -23,15 +23,22 @@ struct KeysAndValues {
   std::unique_ptr<Memory> values;
 };
 
+/// A block of a prompt, and where its text stands.
+struct FoundBlock {
+  int first = 0;  // token
+  SegmentIndex::View view;
+};
+
 /// What is left to do for a prompt of which some is copied.
 struct ReuseWork {
   CopiedTokens tokens;
-  std::vector<int32_t> looking;    // CopiedTokens::looking_rows
+  std::vector<FoundBlock> blocks;  // that are not copied yet
+  std::vector<int32_t> looking;    // CopiedTokens::looking_rows, of all blocks that were found
   bool answers = false;            // its last chunk has the prompt's last token, too, from which an answer follows
   bool looks = false;              // all rows are on their way to the rule's layer
   int next = 0;                    // token that `looks` has come to, or place in `rows`
   std::vector<int32_t> rows;       // that are computed from that layer on, or in all layers
-  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before that layer; null: nobody looks
+  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before that layer; null: it is the first, or none
   std::unique_ptr<Memory> masses;  // float32 [query_heads, tokens] that rows which look give; null: nobody asks
   int weighed = 0;                 // tokens that have some by now
   KeysAndValues copies;            // of the rule's layer, as they are copied; null: nobody asks
@@ -125,6 +132,7 @@ struct Engine::State {
   EngineStats stats;
   BatchBuilder reuse_batch;         // of a chunk of a prompt that is partly copied
   std::vector<int32_t> reuse_rows;  // the same
+  std::vector<float> reuse_masses;  // of the prompt whose rows are chosen: [query_heads, tokens]
   uint64_t turns = 0;               // chunks of such prompts
   bool may_fill = false;            // somebody was filled when it was looked last, or has begun since
 
@@ -162,19 +170,30 @@ struct Engine::State {
   void read_kept(const EngineJob& job, int layer, const KeysAndValues& kept) const;
   /// Fills what the rule's layer has to say of copied tokens, once all are computed there.
   void fill_layer_fact(const ReuseWork& work, CopyFact fact, std::span<float> numbers) const;
-  /// Does a chunk for whoever is the first in rank of those that are filled; false: nobody is.
+  /// Computes chunks of those that are filled, by rank, of as many rows as a pass takes; false: nobody is.
   bool advance_reuse();
+  /// The first in rank; null: nobody is filled.
+  EngineJob* next_to_fill();
+  int rows_of_next_chunk(const EngineJob& job) const;
+  void fill_chunk(EngineJob& job);
   bool is_filling() const;
   /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's, and the device
   /// has that.
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
+  /// Copies the blocks that were found, in layers from `first_layer` on.
+  void copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const;
+  /// Those whose pages others have taken since they were found.
+  void lose_taken_blocks(ReuseWork& work) const;
+  /// What of a job is exact and what others may look for, as far as it is known which blocks are copies.
+  void note_copies(EngineJob& job, const ReuseWork& work);
   /// Takes what a rule that goes by a layer needs; false: there is no memory.
   bool reserve_reuse(const EngineJob& job, ReuseWork& work) const;
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
   /// A chunk on its way to the rule's layer.
   void look(const EngineJob& job, ReuseWork& work);
-  void choose_rows(const EngineJob& job, ReuseWork& work) const;
+  /// Of a job of which all rows have come to the rule's layer.
+  void choose_rows(EngineJob& job, ReuseWork& work);
   /// A chunk of the chosen rows.
   void compute_rows(const EngineJob& job, ReuseWork& work);
   void end_reuse(EngineJob& job);

@@ -46,8 +46,16 @@ std::vector<float> distances_to_edge(const CopiedTokens& tokens, bool backwards)
 
 int CopiedTokens::count() const { return static_cast<int>(std::count(copied.begin(), copied.end(), 1)); }
 
+void CopiedTokens::lose_block(int first) {
+  std::fill_n(copied.begin() + first, block, 0);
+  std::fill_n(moved.begin() + first, block, 0);
+  const int next = first + block;
+  if (next < static_cast<int>(copied.size()) && copied[static_cast<size_t>(next)] != 0) firsts.push_back(next);
+}
+
 std::vector<int32_t> CopiedTokens::places() const {
   std::vector<int32_t> places;
+  places.reserve(copied.size());
   for (size_t token = 0; token < copied.size(); ++token) {
     if (copied[token] != 0) places.push_back(static_cast<int32_t>(token));
   }
@@ -87,8 +95,11 @@ void fill_fact(CopyFact fact, const CopiedTokens& tokens, std::span<const int32_
       return fill_from(distances_to_new(tokens, false));
     case CopyFact::kToNew:
       return fill_from(distances_to_new(tokens, true));
-    case CopyFact::kLooks:
-      return fill([&](int32_t token) { return std::binary_search(looking.begin(), looking.end(), token) ? 1 : 0; });
+    case CopyFact::kLooks: {
+      std::vector<float> looks(tokens.copied.size(), 0);
+      for (const int32_t token : looking) looks[static_cast<size_t>(token)] = 1;
+      return fill_from(looks);
+    }
     default:
       throw InternalError("facts of copies: one that a layer has to say");
   }

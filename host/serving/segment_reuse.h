@@ -30,6 +30,8 @@ struct CopiedTokens {
   bool ends_known = false;      // the prompt ends with a segment of which some is copied
 
   int count() const;
+  /// The block whose first token is `first` is new after all.
+  void lose_block(int first);
   /// Those that are copied, block by block, ascending.
   std::vector<int32_t> places() const;
   /// The rows whose queries look for what matters: those that are computed whatever the rule says, and, if the prompt ends with

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numbers>
 
+#include "host/transformer/yarn.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
 #include "scripting/base/mapped_file.h"
@@ -113,49 +114,21 @@ double scale_llama3(double frequency, const JsonObject& rope, double factor) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-/// YaRN (Peng et al. 2023), as transformers has it: channels that turn often over the original context stay, those that turn
-/// seldom are slowed down by `factor`, and a ramp joins the two.
-class Yarn {
- public:
-  static constexpr double kMost = 1e6;  // of any number
+/// 0 is as good as nothing, as in transformers.
+std::optional<double> find_positive(const JsonObject& rope, const char* key) {
+  constexpr double kMost = 1e6;
+  const std::optional<double> value = rope.find_number(key, 0, kMost);
+  return value && *value > 0 ? value : std::nullopt;
+}
 
-  Yarn(const JsonObject& rope, double theta, int head_dim, double factor, int original) : factor_(factor) {
-    const double fast = positive(rope, "beta_fast").value_or(32);
-    const double slow = positive(rope, "beta_slow").value_or(1);
-    // The channel, of head_dim / 2, that turns so often over the original context.
-    const auto channel = [&](double turns) {
-      return head_dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
-    };
-    const bool whole = rope.boolean("truncate", true);
-    first_ = std::max(whole ? std::floor(channel(fast)) : channel(fast), 0.0);
-    last_ = std::min(whole ? std::ceil(channel(slow)) : channel(slow), head_dim - 1.0);
-    if (first_ == last_) last_ += 0.001;
-    const auto scale = [&](double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; };
-    const auto numerator = positive(rope, "mscale");
-    const auto denominator = positive(rope, "mscale_all_dim");
-    attention_scale_ = positive(rope, "attention_factor")
-                           .value_or(numerator && denominator ? scale(*numerator) / scale(*denominator) : scale(1));
-  }
-
-  /// Of what `channel` of head_dim / 2 turns by.
-  double frequency(double plain, int channel) const {
-    const double ramp = std::clamp((channel - first_) / (last_ - first_), 0.0, 1.0);
-    return plain / factor_ * ramp + plain * (1 - ramp);
-  }
-  double attention_scale() const { return attention_scale_; }
-
- private:
-  /// 0 is as good as nothing, as in transformers.
-  static std::optional<double> positive(const JsonObject& rope, const char* key) {
-    const std::optional<double> value = rope.find_number(key, 0, kMost);
-    return value && *value > 0 ? value : std::nullopt;
-  }
-
-  double factor_;
-  double first_ = 0;  // channel; the ramp is between the two
-  double last_ = 0;
-  double attention_scale_ = 1;
-};
+double yarn_attention_scale(const JsonObject& rope, double factor) {
+  const auto numerator = find_positive(rope, "mscale");
+  const auto denominator = find_positive(rope, "mscale_all_dim");
+  const double scale = numerator && denominator
+                           ? Yarn::attention_scale(factor, *numerator) / Yarn::attention_scale(factor, *denominator)
+                           : Yarn::attention_scale(factor);
+  return find_positive(rope, "attention_factor").value_or(scale);
+}
 
 /// "rope_scaling", or where there is none "rope_parameters", as transformers chooses; none: the config has neither.
 std::optional<JsonObject> rope_object(const JsonObject& config) {
@@ -184,7 +157,13 @@ Device::Rope read_rope(const JsonObject& config, int head_dim, int& positions) {
   if (type == "yarn") {
     if (theta <= 1) theta_owner.refuse("rope_theta", "yarn wants a base above 1");
     const auto original = scaling->find_integer("original_max_position_embeddings", 1, kMostPositions);
-    yarn.emplace(*scaling, theta, head_dim, factor, static_cast<int>(original.value_or(positions)));
+    yarn.emplace(Yarn::Options{.theta = theta,
+                               .head_dim = head_dim,
+                               .factor = factor,
+                               .original = static_cast<int>(original.value_or(positions)),
+                               .beta_fast = find_positive(*scaling, "beta_fast").value_or(32),
+                               .beta_slow = find_positive(*scaling, "beta_slow").value_or(1),
+                               .whole = scaling->boolean("truncate", true)});
     if (original) {
       const double extended = static_cast<double>(*original) * factor;
       positions = std::max(positions, static_cast<int>(std::min<double>(extended, kMostPositions)));
@@ -197,7 +176,7 @@ Device::Rope read_rope(const JsonObject& config, int head_dim, int& positions) {
 
   Device::Rope rope;
   rope.theta = static_cast<float>(theta);
-  if (yarn) rope.attention_scale = static_cast<float>(yarn->attention_scale());
+  if (yarn) rope.attention_scale = static_cast<float>(yarn_attention_scale(*scaling, factor));
   for (int i = 0; i < head_dim / 2; ++i) {
     double frequency = std::pow(theta, -2.0 * i / head_dim);
     if (yarn) frequency = yarn->frequency(frequency, i);

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "host/transformer/config.h"
+#include "host/transformer/yarn.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
 namespace {
 
+constexpr int kMostPositions = 1 << 28;
 constexpr const char* kSupported = "supported architectures: llama, qwen3";
 
 /// Keys of the metadata behind the architecture's name.
@@ -61,16 +64,40 @@ void refuse_unsupported(const ArchitectureKeys& keys) {
   }
 }
 
-/// What positions are divided by; 1: they are not.
-double linear_factor(const ArchitectureKeys& keys) {
-  constexpr double kMost = 1e6;
-  if (const auto type = keys.metadata().find_text(keys.key("rope.scaling.type"))) {
-    if (*type == "none") return 1;
-    if (*type != "linear") keys.refuse("rope.scaling.type", R"("none" or "linear" is wanted)");
+/// "none", "linear" or "yarn", and what positions are divided by; 1: they are not.
+struct RopeScaling {
+  std::string type;
+  double factor = 1;
+
+  explicit RopeScaling(const ArchitectureKeys& keys) {
+    constexpr double kMost = 1e6;
+    const double older = keys.number("rope.scale_linear", 0, kMost, 0);
+    const double given = keys.number("rope.scaling.factor", 0, kMost, older);
+    type = keys.metadata().find_text(keys.key("rope.scaling.type")).value_or("linear");
+    if (type != "none" && type != "linear" && type != "yarn")
+      keys.refuse("rope.scaling.type", R"("none", "linear" or "yarn" is wanted)");
+    if (type == "yarn" && given < 1) keys.refuse("rope.scaling.factor", "yarn wants one of 1 or more");
+    if (type != "none" && given != 0) factor = given;  // 0 stands for none
   }
-  const double older = keys.number("rope.scale_linear", 0, kMost, 0);
-  const double factor = keys.number("rope.scaling.factor", 0, kMost, older);
-  return factor == 0 ? 1 : factor;  // 0 stands for none
+};
+
+/// As llama.cpp has it, which is what transformers has. Raises `positions` to what the scaling is for.
+Yarn read_yarn(const ArchitectureKeys& keys, double theta, int head_dim, double factor, int& positions) {
+  constexpr double kMost = 1e6;
+  if (theta <= 1) keys.refuse("rope.freq_base", "yarn wants a base above 1");
+  if (keys.number("rope.scaling.yarn_ext_factor", -kMost, kMost, 1) != 1)
+    keys.refuse("rope.scaling.yarn_ext_factor", "only 1 is supported");
+  if (keys.number("rope.scaling.yarn_log_multiplier", -kMost, kMost, 0) != 0)
+    keys.refuse("rope.scaling.yarn_log_multiplier", "only 0 is supported");
+  const int original = keys.integer("rope.scaling.original_context_length", kMostPositions, positions);
+  if (keys.metadata().has(keys.key("rope.scaling.original_context_length")))
+    positions = std::max(positions, static_cast<int>(std::min<double>(original * factor, kMostPositions)));
+  return Yarn({.theta = theta,
+               .head_dim = head_dim,
+               .factor = factor,
+               .original = original,
+               .beta_fast = keys.number("rope.scaling.yarn_beta_fast", 1e-6, kMost, 32),
+               .beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1e-6, kMost, 1)});
 }
 
 /// What each channel's frequency is divided by: the factors of Llama 3.
@@ -90,18 +117,27 @@ std::vector<float> frequency_factors(const Gguf& gguf, int head_dim) {
   return factors;
 }
 
-Device::Rope read_rope(const Gguf& gguf, const ArchitectureKeys& keys, int head_dim) {
+/// Raises `positions`, those of the file, to what the scaling is for.
+Device::Rope read_rope(const Gguf& gguf, const ArchitectureKeys& keys, int head_dim, int& positions) {
   if (keys.integer("rope.dimension_count", 1 << 20, head_dim) != head_dim) {
     keys.refuse("rope.dimension_count", fmt::format("the head dimension ({}) is wanted", head_dim));
   }
   const double theta = keys.number("rope.freq_base", 1, 1e12, 10000);
-  const double factor = linear_factor(keys);
+  const RopeScaling scaling(keys);
   const std::vector<float> factors = frequency_factors(gguf, head_dim);
+  std::optional<Yarn> yarn;
+  if (scaling.type == "yarn") yarn = read_yarn(keys, theta, head_dim, scaling.factor, positions);
   Device::Rope rope;
   rope.theta = static_cast<float>(theta);
+  constexpr double kMostScale = 1e3;
+  if (yarn)
+    rope.attention_scale =
+        static_cast<float>(keys.number("rope.scaling.yarn_attn_factor", 1e-3, kMostScale, 1) *
+                           keys.number("rope.scaling.attn_factor", 1e-3, kMostScale, 1) * Yarn::attention_scale(scaling.factor));
   for (int i = 0; i < head_dim / 2; ++i) {
-    const double frequency = std::pow(theta, -2.0 * i / head_dim) / factor / factors[static_cast<size_t>(i)];
-    rope.inverse_frequencies.push_back(static_cast<float>(frequency));
+    const double plain = std::pow(theta, -2.0 * i / head_dim);
+    const double frequency = yarn ? yarn->frequency(plain, i) : plain / scaling.factor;
+    rope.inverse_frequencies.push_back(static_cast<float>(frequency / factors[static_cast<size_t>(i)]));
   }
   return rope;
 }
@@ -154,7 +190,7 @@ ModelConfig gguf_config(const Gguf& gguf) {
   config.layers = keys.integer("block_count", 1024);
   config.hidden = keys.integer("embedding_length", 1 << 17);
   config.intermediate = keys.integer("feed_forward_length", 1 << 20);
-  config.max_positions = keys.integer("context_length", 1 << 28);
+  config.max_positions = keys.integer("context_length", kMostPositions);
   config.rms_epsilon = static_cast<float>(gguf.metadata.number(keys.key("attention.layer_norm_rms_epsilon"), 0, 1));
   config.vocabulary = read_vocabulary(gguf);
   if (keys.integer("vocab_size", 1 << 24, config.vocabulary) != config.vocabulary) {
@@ -162,7 +198,7 @@ ModelConfig gguf_config(const Gguf& gguf) {
   }
   config.tied_embeddings = !gguf.tensors.contains("output.weight");
   read_heads(keys, config);
-  config.rope = read_rope(gguf, keys, config.head_dim);
+  config.rope = read_rope(gguf, keys, config.head_dim, config.max_positions);
   config.end_tokens = read_end_tokens(gguf.metadata, config.vocabulary);
   return config;
 }

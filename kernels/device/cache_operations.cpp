@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-void CacheOperations::copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) {
+void CacheOperations::copy_shifted(Pool& pool, GroupLayers layers, std::span<const ShiftedRun> runs, const Rope& rope) {
+  const int group = layers.group;
   require_runs(pool, group, runs);
   if (runs.empty()) return;
   const PageLayout& layout = pool.layout(group);
@@ -30,6 +31,7 @@ void CacheOperations::copy_shifted(Pool& pool, int group, std::span<const Shifte
   std::vector<float> shifted_keys(slots.size() * row);
   std::vector<float> shifted_values(shifted_keys.size());
   for (const int layer : pool.map().group(group).layers) {
+    if (layer < layers.first) continue;
     pool.read_layer(layer, sources, read, keys.data(), values.data());
     float* to_keys = shifted_keys.data();
     float* to_values = shifted_values.data();

@@ -36,10 +36,10 @@ class CacheOperations : public virtual ObservedOperations {
                            float epsilon, const Rope& rope) = 0;
   /// Appends k, v [rows, kv_heads * head_dim] as they are.
   virtual void append(int layer, Matrix keys, Matrix values) = 0;
-  /// Copies K and V of runs of tokens in each of a group's layers, outside a pass, and turns keys that `rope` has rotated as
+  /// Copies K and V of runs of tokens in layers of a group, outside a pass, and turns keys that `rope` has rotated as
   /// their new places ask (SparseX, section 3.1). All at once: no place may be a target twice, or a target and the source of
   /// another. Cached fields are untouched. By way of the host, unless a device has its own way.
-  virtual void copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope);
+  virtual void copy_shifted(Pool& pool, GroupLayers layers, std::span<const ShiftedRun> runs, const Rope& rope);
   /// Makes room for the pass's rows in all layers that run `flow`, which says who leaves (FlowGraph::eviction): once in a pass,
   /// before rows come. Tokens that take the slots of others take their states along, and fields of their pages are recomputed.
   virtual void evict(const CompiledFlow& flow) = 0;

@@ -103,6 +103,12 @@ struct TokenMove {
   int32_t heads = 1;
 };
 
+/// Layers of a group of the cache.
+struct GroupLayers {
+  int group = 0;
+  int first = 0;  // layer of the model: those before it are none of them
+};
+
 /// Tokens side by side in a page that are copied to another, where their text stands elsewhere.
 struct ShiftedRun {
   int32_t from_page = 0;

@@ -201,11 +201,17 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
   } catch (const FlowError& error) {
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
-  text += passes_text(compilation) + Roofline(compilation.plan, workload).text(patterns);
+  // Patterns stand beside what is dense, of as many tokens.
+  const auto beside = [&](const std::vector<PatternFigures>& own) {
+    Workload shown = workload;
+    if (!own.empty()) shown.tokens = std::min(shown.tokens, kMostPatternTokens);
+    return shown;
+  };
+  text += passes_text(compilation) + Roofline(compilation.plan, beside(patterns)).text(patterns);
   for (const Plan& variant : compilation.plan.variants) {
     const std::vector<PatternFigures> own = pattern_figures(variant.graph, workload.layers, workload.kv_heads, workload.tokens);
     text += fmt::format("variant \"{}\", layers of other programs taken as dense\n", variant.graph.variant) +
-            pattern_text(own, workload.tokens) + Roofline(variant, workload).text(own);
+            pattern_text(own, workload.tokens) + Roofline(variant, beside(own)).text(own);
     patterns.insert(patterns.end(), own.begin(), own.end());
   }
   return {std::move(text), std::move(patterns)};

@@ -28,7 +28,8 @@ class RecomputeRule {
   /// Fills the numbers of one fact of the blocks, [blocks, page] or [blocks, page, heads].
   using Fill = std::function<void(CopyFact fact, std::span<float> numbers)>;
   /// The tokens that are computed again, of `blocks` copied blocks that lie one behind the other: ascending. `fill` is called for
-  /// every fact that is read. `seed`: of sluice.random. Of kSelected alone.
+  /// every fact that is read, last for those that a layer has to say, which a device may still be computing. `seed`: of
+  /// sluice.random. Of kSelected alone.
   virtual std::vector<int32_t> select(int blocks, uint64_t seed, const Fill& fill) const = 0;
 };
 

@@ -21,7 +21,6 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 20;
 constexpr int kMostSlots = 1 << 20;
 
 /// Rows that are looked at for the share of one of so many patterns: all of them if that takes little.
@@ -144,9 +143,10 @@ std::string cache_text(const PatternFigures& figures, int64_t tokens) {
         "  once no later query reads any of its tokens\n",
         figures.kept, tokens);
   } else {
-    text += fmt::format("  keeps {}; {} of {} tokens{}\n",
+    text += fmt::format("  keeps {}; {} of {} tokens{}{}\n",
                         figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept,
-                        tokens, figures.heads == 1 ? "" : ", in the head that keeps the most");
+                        tokens, figures.heads == 1 ? "" : ", in the head that keeps the most",
+                        figures.slots <= figures.kept ? "" : fmt::format(", and {} while the text goes on", figures.slots));
   }
   text += fmt::format("  the step of the last token {} {} page{}, its own among them{}\n",
                       figures.role == PatternRole::kAround ? "is shown" : "reads", figures.pages_read,
@@ -169,23 +169,31 @@ int64_t blind_rows(const Pattern& pattern, const AnalysisBound& bound, int lengt
   }
 }
 
-/// Pages that have a token that the last query sees in any of the heads, or its own: in their slots, or, as where sequences are
-/// very long, in the order of their positions.
-int64_t pages_read(const std::vector<PatternAnalysis>& of_heads, int length, int page, bool in_slots) {
+/// What a sequence that goes on has once `length` tokens are there.
+struct SlotFigures {
+  int64_t pages = 0;  // that have a token that the last query sees in any of the heads, or its own
+  int64_t slots = 0;  // of the head that has the most; 0: not known
+};
+
+/// In their slots, or, as where sequences are very long, in the order of their positions.
+SlotFigures slot_figures(const std::vector<PatternAnalysis>& of_heads, int length, int page, bool in_slots) {
   std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
   std::set<int> pages;
+  SlotFigures figures;
   for (const PatternAnalysis& analysis : of_heads) {
     analysis.pattern().row(length - 1, length, seen);
     std::optional<SlotMap> slots;
-    // As in a sequence that goes on, but where looking at rows one by one would exceed the bound of an analysis.
+    // But where looking at rows one by one would exceed the bound of an analysis.
     if (in_slots && int64_t{length} * static_cast<int64_t>(of_heads.size()) <= kMostSlots) {
       slots.emplace(analysis, analysis.is_for_any_length() ? 2 * length : length);
+      figures.slots = std::max<int64_t>(figures.slots, slots->used(length));
     }
     for (int token = 0; token < length; ++token) {
       if (token == length - 1 || has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
     }
   }
-  return static_cast<int64_t>(pages.size());
+  figures.pages = static_cast<int64_t>(pages.size());
+  return figures;
 }
 
 /// How many tokens the head keeps that keeps the most, for any length; empty where that is not known, or it is not always the
@@ -238,7 +246,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
   // The bounds that engines have.
   const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.patterns.size()));
   const AnalysisBound of_head = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.count()));
-  const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
+  const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostPatternTokens));
   const bool is_dense = graph.patterns.dense_prefill;
   const bool in_slots = !is_dense && graph.sources.empty();
   for (const auto& [place, count] : layers_of) {
@@ -251,7 +259,7 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                 : PatternAnalysis::all(std::vector{heads.any(kv_heads)}, in_slots ? of_head : bound);
     int64_t kept = is_dense ? length : in_slots ? 0 : in_pages(analyses.front(), length, graph.geometry.page);
     for (const PatternAnalysis& each : analyses) kept = std::max<int64_t>(kept, in_slots ? each.live_tokens(length) : 0);
-    const int64_t pages = pages_read(analyses, length, graph.geometry.page, in_slots);
+    const SlotFigures of_slots = slot_figures(analyses, length, graph.geometry.page, in_slots);
     const bool is_blind = last_is_blind(heads.any(kv_heads), length);
     for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
@@ -262,8 +270,9 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .head = head,
                          .heads = different,
                          .kept = kept,
+                         .slots = of_slots.slots,
                          .any_size = in_slots ? size_text(analyses, length, kept) : std::string(),
-                         .pages_read = pages,
+                         .pages_read = of_slots.pages,
                          .last_is_blind = is_blind,
                          .dense_prefill = is_dense,
                          .blind = different == 1 ? analyses.front().blind_rows(length) : blind_rows(pattern, of_head, length),
@@ -301,8 +310,9 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
 
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens) {
   std::string text;
-  if (tokens > kMostTokens && !figures.empty()) text += fmt::format("figures of patterns are those of {} tokens\n", kMostTokens);
-  tokens = std::min(tokens, kMostTokens);
+  if (tokens > kMostPatternTokens && !figures.empty())
+    text += fmt::format("figures of patterns, and of steps, are those of {} tokens\n", kMostPatternTokens);
+  tokens = std::min(tokens, kMostPatternTokens);
   for (const PatternFigures& each : figures) {
     const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
@@ -314,7 +324,8 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
       const bool is_around = each.role == PatternRole::kAround;
       text += each.blind < 0    ? "\n"
               : each.blind == 0 ? (is_around ? "; every query may see a key\n" : "; every query sees a key\n")
-                                : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
+                                : fmt::format("; {} of {} queries {} nothing, and give{} zeros\n", each.blind, tokens,
+                                              each.blind == 1 ? "sees" : "see", each.blind == 1 ? "s" : "");
     }
     if (each.role != PatternRole::kBeside && each.heads == 1) text += cache_text(each, tokens);
     const std::vector<std::string> drawing = drawing_of(each.shares);
@@ -333,7 +344,7 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
   constexpr int kGap = 24;
   constexpr int kLines = 48;  // for what stands above
   constexpr int kHigh = kLines + kSide + kGap;
-  tokens = std::min(tokens, kMostTokens);
+  tokens = std::min(tokens, kMostPatternTokens);
   std::string pictures;
   for (size_t i = 0; i < figures.size(); ++i) {
     const PatternFigures& each = figures[i];

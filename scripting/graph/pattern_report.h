@@ -8,6 +8,9 @@
 
 namespace sluice {
 
+/// Figures of patterns are of no more tokens.
+inline constexpr int64_t kMostPatternTokens = int64_t{1} << 20;
+
 /// What a pattern is to its flow.
 enum class PatternRole : uint8_t {
   kAlone,   // layers have nothing else
@@ -22,7 +25,8 @@ struct PatternFigures {
   int layers = 0;          // that have it
   int head = 0;            // of `heads`: KV heads of this number modulo `heads` have it
   int heads = 1;           // 1: all have it
-  int64_t kept = 0;        // tokens, of `tokens`, in the head that keeps the most
+  int64_t kept = 0;        // tokens, of `tokens` after which the text ends, in the head that keeps the most
+  int64_t slots = 0;       // the same where the text goes on, as engines have it; 0: not known, or there are no slots
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
   bool last_is_blind = false;  // the last of `tokens` sees nothing, in any head: its step is no measure of others
@@ -36,8 +40,8 @@ struct PatternFigures {
 };
 
 /// Of each pattern that a layer of a model of `layers` layers, or one of its `kv_heads` KV heads, has, for sequences of `tokens`
-/// tokens, 2^24 at most; the one that stands beside a selection is last. Throws FlowError where PatternAnalysis throws
-/// InputError.
+/// tokens, kMostPatternTokens at most; the one that stands beside a selection is last. Throws FlowError where PatternAnalysis
+/// throws InputError.
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens);
 
 /// The same in words, a few lines for each, with pictures of letters.

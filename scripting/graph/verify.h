@@ -20,7 +20,8 @@ void verify_planned(const FlowGraph& graph);
 /// the index stage or for patterns; and one that reads what attention gave where none of them runs it. Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
-/// Refuses patterns, of layers or beside a selection, under which no query sees any key. Throws FlowError.
+/// Refuses patterns, of layers or beside a selection, under which no query sees any key, and budgets that the pattern which evict
+/// keeps exceeds. Throws FlowError.
 void verify_readers(const FlowGraph& graph);
 
 /// Element operations of one node for one page: the larger of what it gives and what it reads, times the taps of a convolution.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "scripting/graph/ops.h"
@@ -71,8 +72,25 @@ void verify_patterns(const FlowGraph& graph) {
 
 using verifying::refuse;
 
+namespace {
+
+/// Where a pattern keeps more than the budget of any text, or all of it but some tokens. What grows slowly may do for the texts
+/// that a model takes: engines look at these.
+void verify_kept(const Eviction& eviction) {
+  const PatternAnalysis analysis(*eviction.keep);
+  if (analysis.is_empty()) refuse(eviction.where, "evict: no query sees any key under the pattern that is kept");
+  const std::optional<CacheSize> size = analysis.size_for_any_length();
+  if (!size || (size->growth != 0 && size->growth != size->period)) return;
+  if (size->growth == 0 && size->at(size->from) <= eviction.budget) return;
+  refuse(eviction.where, fmt::format("evict: the pattern keeps {}, and the budget is {}", to_text(*size), eviction.budget),
+         "keep fewer by the pattern, or give a larger budget");
+}
+
+}  // namespace
+
 void verify_readers(const FlowGraph& graph) {
   for (const FlowGraph& variant : graph.variants) verify_readers(variant);
+  if (graph.eviction && graph.eviction->keep) verify_kept(*graph.eviction);
   const LayerPatterns& patterns = graph.patterns;
   const auto quoted = [](const Pattern& pattern) {
     constexpr size_t kLongest = 160;

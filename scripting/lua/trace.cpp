@@ -139,6 +139,7 @@ class Script {
     builder.choose_layers(id == 0 ? "sparse" : builder.graph().variant);
     run_stage_of(at, Stage::kCache);
     const Datum selection = run_stage_of(at, Stage::kIndex);
+    check_single("flow.index", line_of_stage(at, Stage::kIndex));
     const int after = line_of_stage(at, Stage::kAfter);
     if (!session_.variants.empty()) builder.leave_out_unused(after > 0);
     if (line_of_stage(at, Stage::kIndex) == 0 && after > 0) builder.attend_to_all();
@@ -159,6 +160,7 @@ class Script {
     session_.builder().begin_stage(Stage::kIndex);
     session_.builder().set_line(line);
     const Datum returned = call_part(run_recompute, flow, line, [&] { push_new({Handle::Kind::kCache, Stage::kIndex, 0}); });
+    check_single("flow.recompute", line);
     return std::make_shared<const Recompute>(session_.builder().finish_recompute(returned, line));
   }
 
@@ -387,6 +389,13 @@ class Script {
     }
     lua_settop(state_, before);
     return returned;
+  }
+
+  /// Of the part that ran last, which begins in `line`; 0: the flow has none.
+  void check_single(const char* part, int line) const {
+    if (line == 0 || results_ <= 1) return;
+    fail(line, fmt::format("{} must return one value and returned {}", part, results_),
+         "selections are joined by sluice.union(a, b), patterns by a | b");
   }
 
   /// What flow.after, which begins in `line`, returned.

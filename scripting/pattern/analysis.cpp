@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "scripting/base/error.h"
+#include "scripting/pattern/row_scan.h"
 
 namespace sluice {
 namespace {
@@ -170,7 +170,7 @@ void PatternAnalysis::require_few_rows(int length) const {
   const int64_t words = int64_t{length} * (pattern_.row_cost(length) + length / 32) / 2;
   if (words <= bound_.words) return;
   throw InputError(fmt::format("the pattern is too complex to be analysed for {} tokens", length),
-                   "fewer parts, fewer strides, or strides of which one divides the other");
+                   "fewer patterns, fewer parts, fewer strides, or strides of which one divides the other");
 }
 
 std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
@@ -180,20 +180,7 @@ std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
     return last;
   }
   require_few_rows(length);
-  std::vector<int32_t> last(static_cast<size_t>(length), -1);
-  std::vector<uint32_t> unread(static_cast<size_t>((length + 31) / 32), ~uint32_t{0});
-  std::vector<uint32_t> row(unread.size());
-  for (int i = length - 1; i >= 0; --i) {
-    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i) / 32 + 1);
-    pattern_.row(i, i + 1, seen);
-    for (size_t word = 0; word < seen.size(); ++word) {
-      for (uint32_t found = seen[word] & unread[word]; found != 0; found &= found - 1) {
-        last[word * 32 + static_cast<size_t>(std::countr_zero(found))] = i;
-      }
-      unread[word] &= ~seen[word];
-    }
-  }
-  return last;
+  return scan_rows(pattern_, length)->last;
 }
 
 int PatternAnalysis::blind_rows(int length) const {
@@ -204,14 +191,7 @@ int PatternAnalysis::blind_rows(int length) const {
     return static_cast<int>(blind);
   }
   require_few_rows(length);
-  std::vector<uint32_t> row(static_cast<size_t>((length + 31) / 32));
-  int blind = 0;
-  for (int i = 0; i < length; ++i) {
-    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i) / 32 + 1);
-    pattern_.row(i, i + 1, seen);
-    blind += std::all_of(seen.begin(), seen.end(), [](uint32_t word) { return word == 0; }) ? 1 : 0;
-  }
-  return blind;
+  return scan_rows(pattern_, length)->blind;
 }
 
 int PatternAnalysis::live_tokens(int length) const {
@@ -226,18 +206,42 @@ int PatternAnalysis::live_tokens(int length) const {
   return live.most();
 }
 
+int64_t PatternAnalysis::live_between(int64_t first, int64_t end, int64_t length) const {
+  const std::vector<int32_t> last = last_readers(static_cast<int>(length));
+  std::vector<int32_t> ends(last.size() + 1, 0);  // tokens that are let go before each query
+  int64_t live = 0;
+  int64_t most = 0;
+  for (int64_t i = 0; i < end; ++i) {
+    const int32_t reader = last[static_cast<size_t>(i)];
+    live -= ends[static_cast<size_t>(i)];
+    if (reader >= 0) {
+      ++live;
+      ++ends[static_cast<size_t>(reader) + 1];
+    }
+    if (i >= first) most = std::max(most, live);
+  }
+  return most;
+}
+
 std::optional<CacheSize> PatternAnalysis::size_for_any_length() const {
   if (solution_ == nullptr) return std::nullopt;
   const auto repetition = repetition_of(pattern_.nodes(), static_cast<int>(pattern_.nodes().size()) - 1);
   if (!repetition) return std::nullopt;
   const int64_t period = repetition->period;
-  const int64_t first = 4 * (repetition->from + period);
+  int64_t first = 4 * (repetition->from + period);
+  const int64_t beyond = repetition->from + 3 * period;  // what is read that far behind the last query that counts is read again
+  const auto peak = [&](int64_t begin) { return live_between(begin, begin + period, begin + period + beyond); };
+  // Near the beginning more may be kept than for long behind it: until what grows slowly has come as far.
+  if (first + 2 * period > kLongest) return std::nullopt;
+  const int64_t growth = peak(first + period) - peak(first);
+  const int64_t ahead = live_tokens(static_cast<int>(first)) - peak(first);
+  if (growth > 0 && ahead > 0) first += (ahead / growth + 2) * period;
   if (first + 2 * period > kLongest) return std::nullopt;
   const auto live = [&](int64_t length) { return int64_t{live_tokens(static_cast<int>(length))}; };
   const int64_t at_first = live(first);
   // What is kept grows by the same number in every period. Between, it has to be one line that is rounded down.
   CacheSize size{.growth = live(first + period) - at_first, .period = period, .from = first};
-  if (live(first + 2 * period) - at_first != 2 * size.growth) return std::nullopt;
+  if (live(first + 2 * period) - at_first != 2 * size.growth || size.growth != growth) return std::nullopt;
   // The offsets of such lines through all lengths that are looked at.
   int64_t lowest = INT64_MIN;
   int64_t highest = INT64_MAX;

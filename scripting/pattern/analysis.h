@@ -32,10 +32,10 @@ struct AnalysisBound {
   unsigned long operations = 100'000;  // of isl: half a second; the patterns of the paper take thousands
   int64_t words = int64_t{1} << 32;    // of rows that are looked at: a second or two
 
-  /// Where so many patterns are analysed. Fewer operations than `kFewest` find next to nothing, and the time of all is bounded
-  /// elsewhere.
+  /// Where so many patterns are analysed. Fewer operations than `kFewest` find next to nothing, and the process that
+  /// analyses them has a second for all (sandbox/sandboxed_solve.h).
   AnalysisBound shared_by(size_t patterns) const {
-    constexpr unsigned long kFewest = 5'000;
+    constexpr unsigned long kFewest = 25'000;
     return {std::max(kFewest, operations / patterns), words / static_cast<int64_t>(patterns)};
   }
 };
@@ -73,6 +73,8 @@ class PatternAnalysis {
       : pattern_(std::move(pattern)), bound_(bound), solution_(std::move(solution)) {}
   /// Throws as above.
   void require_few_rows(int length) const;
+  /// The most tokens that live at a time while the queries [first, end) come, of a text of `length` tokens.
+  int64_t live_between(int64_t first, int64_t end, int64_t length) const;
 
   Pattern pattern_;
   AnalysisBound bound_;

@@ -28,10 +28,10 @@ void check_position(const char* what, int position) {
 
 void check_stride(const char* what, int stride, int offset) {
   if (stride < 1 || stride > Pattern::kMostNumber) {
-    throw InputError(fmt::format("a stride of {} {} is not between 1 and 2^30", stride, what));
+    throw InputError(fmt::format("{}: a stride of {} is not between 1 and 2^30", what, stride));
   }
   if (offset < 0 || offset >= stride) {
-    throw InputError(fmt::format("an offset of {} {} is not below the stride, {}", offset, what, stride));
+    throw InputError(fmt::format("{}: an offset of {} is not below the stride, {}", what, offset, stride));
   }
 }
 
@@ -40,8 +40,8 @@ void check(const PatternRect& rect) {
   check_position("rect: the first column", rect.column);
   check_size("rect: rows", rect.rows);
   check_size("rect: columns", rect.columns);
-  check_stride("of rows", rect.row_stride, rect.row_offset);
-  check_stride("of columns", rect.column_stride, rect.column_offset);
+  check_stride("rect: rows", rect.row_stride, rect.row_offset);
+  check_stride("rect: columns", rect.column_stride, rect.column_offset);
 }
 
 void check(const PatternDiag& diag) {
@@ -49,7 +49,7 @@ void check(const PatternDiag& diag) {
     throw InputError(fmt::format("diag: offset = {} is beyond 2^30", diag.offset));
   }
   check_size("diag: size", diag.size);
-  check_stride("of a diagonal", diag.stride, 0);
+  check_stride("diag", diag.stride, 0);
 }
 
 bool is_block(const Pattern::Node& node) {

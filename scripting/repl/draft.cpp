@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "scripting/repl/chunk.h"
+
 namespace sluice::repl {
 
 /// function flow.NAME(PARAMETERS) BODY end, as offsets in a text.
@@ -208,35 +210,74 @@ bool Draft::follows_attention(const Entry& entry) const {
   return mentions(tokens_of(entry.text), names);
 }
 
+std::set<std::string> Draft::stage_names() const {
+  std::set<std::string> names = {mass_name()};
+  for (const Token& parameter : tokens_of(index_.parameters)) names.emplace(parameter.text);
+  for (const Entry& known : index_.entries) {
+    if (mentions(tokens_of(known.text), names)) add_names(known.text, names);
+  }
+  return names;
+}
+
 bool Draft::names_patterns(const Entry& entry) const {
-  const std::vector<Token> tokens = tokens_of(entry.text);
-  std::set<std::string> of_stages = {mass_name()};
-  for (const Token& parameter : tokens_of(index_.parameters)) of_stages.emplace(parameter.text);
-  for (const Entry& known : index_.entries) add_names(known.text, of_stages);
-  if (mentions(tokens, of_stages)) return false;
   const auto has_patterns = [&](const std::vector<Token>& words) {
     for (size_t i = 0; i < words.size(); ++i) {
       if (begins_with(words, i, {"sluice", ".", "pattern"}) || begins_with(words, i, {variable_, ".", "pattern"})) return true;
     }
     return false;
   };
-  std::set<std::string> names;
-  for (const std::vector<Entry>* entries : {&top_, &patterns_}) {
-    for (const Entry& known : *entries) {
-      if (entries == &patterns_ || has_patterns(tokens_of(known.text))) add_names(known.text, names);
-    }
+  std::set<std::string> names;  // of patterns
+  for (const Entry& known : top_) {
+    const std::vector<Token> words = tokens_of(known.text);
+    if (has_patterns(words) || mentions(words, names)) add_names(known.text, names);
   }
   names.erase(variable_);
-  return has_patterns(tokens) || mentions(tokens, names);
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  return (has_patterns(tokens) || mentions(tokens, names)) && !mentions(tokens, stage_names());
 }
 
-/// The flow has one pattern, the last that was assigned.
+/// What the lines name that stands in the index stage, and needs nothing of it, goes before them: `n = 512`.
 void Draft::add_pattern_line(const Entry& entry) {
-  const auto assigns = [&](const Entry& known) {
-    return begins_with(tokens_of(known.text), 0, {variable_, ".", "pattern", "="});
-  };
-  if (assigns(entry)) std::erase_if(patterns_, assigns);
-  patterns_.push_back(entry);
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  const bool assigns = begins_with(tokens, 0, {variable_, ".", "pattern", "="});
+  if (assigns) drop_pattern();
+  if (assigns && tokens.size() == 5 && tokens[4].is("nil")) return;  // there is none any more
+  std::vector<Entry> needed = {entry};
+  std::vector<Entry> staying;
+  for (auto known = index_.entries.rbegin(); known != index_.entries.rend(); ++known) {
+    std::set<std::string> defined;
+    add_names(known->text, defined);
+    const bool is_needed =
+        std::any_of(needed.begin(), needed.end(), [&](const Entry& each) { return mentions(tokens_of(each.text), defined); });
+    (is_needed ? needed : staying).push_back(*known);
+  }
+  index_.entries.assign(staying.rbegin(), staying.rend());
+  top_.insert(top_.end(), needed.rbegin(), needed.rend());
+}
+
+/// Takes `flow.pattern = EXPRESSION` away, wherever it stands. Lines keep their numbers.
+void Draft::drop_pattern() {
+  for (Entry& entry : top_) {
+    const std::vector<Token> tokens = tokens_of(entry.text);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i].depth != 0 || !begins_with(tokens, i, {variable_, ".", "pattern", "="})) continue;
+      const size_t begin = tokens[i].begin;
+      const size_t value = tokens[i + 3].end();
+      size_t end = value;                   // of the longest expression
+      constexpr size_t kMostTokens = 4000;  // of patterns that somebody writes
+      for (size_t last = i + 4; last < std::min(tokens.size(), i + kMostTokens); ++last) {
+        if (tokens[last].depth == 0 && (tokens[last].is("local") || tokens[last].is("function") || tokens[last].is("return")))
+          break;
+        const std::string text = entry.text.substr(value, tokens[last].end() - value);
+        if (classify(text).kind == ChunkKind::kExpression) end = tokens[last].end();
+      }
+      const auto lines = std::count(entry.text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    entry.text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+      entry.text.replace(begin, end - begin, std::string(static_cast<size_t>(lines), '\n'));
+      break;
+    }
+  }
+  std::erase_if(top_, [](const Entry& entry) { return entry.text.find_first_not_of(" \t\r\n;") == std::string::npos; });
 }
 
 void Draft::set_page(int tokens) {
@@ -276,9 +317,7 @@ void Draft::append_function(Script& script, const Stage& stage, const std::optio
 
 Script Draft::build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const {
   Script script;
-  for (const std::vector<Entry>* entries : {&top_, &patterns_}) {
-    for (const Entry& entry : *entries) append(script, entry, "");
-  }
+  for (const Entry& entry : top_) append(script, entry, "");
   append_function(script, cache_, std::nullopt);
   append_function(script, index_, of_index);
   append_function(script, after_, of_after);
@@ -298,7 +337,7 @@ Script Draft::script_returning(const Entry& expression) const {
 
 std::vector<std::string> Draft::names() const {
   std::set<std::string> names;
-  for (const std::vector<Entry>* entries : {&top_, &patterns_, &index_.entries, &after_.entries}) {
+  for (const std::vector<Entry>* entries : {&top_, &index_.entries, &after_.entries}) {
     for (const Entry& entry : *entries) add_names(entry.text, names);
   }
   for (const Token& parameter : tokens_of(index_.parameters)) {

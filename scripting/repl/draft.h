@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,7 @@ class Draft {
 
   void add_lines(const Entry& entry);
   void add_pattern_line(const Entry& entry);
+  void drop_pattern();
   void add_cache_line(const Entry& entry, const std::string& member);
   void add_function(const Entry& whole, const Function& function);
   void replace_all(const Entry& whole);
@@ -74,7 +76,9 @@ class Draft {
   std::string mass_name() const;
   /// Whether lines belong into the after stage.
   bool follows_attention(const Entry& entry) const;
-  /// Whether lines name patterns, or what such lines define, and nothing of the index stage.
+  /// Names that only the index and after stages have: their parameters, and what follows from these.
+  std::set<std::string> stage_names() const;
+  /// Whether lines name patterns, or what such lines define, and nothing of the stages.
   bool names_patterns(const Entry& entry) const;
   std::string member_assigned_at(const Entry& entry, size_t offset) const;
   std::vector<Entry> split_at_members(const Entry& entry) const;
@@ -83,7 +87,6 @@ class Draft {
 
   std::string variable_ = "flow";
   std::vector<Entry> top_;
-  std::vector<Entry> patterns_;  // behind these
   Stage cache_{"cache", "c", {}, std::nullopt};
   Stage index_{"index", "q, c", {}, std::nullopt};
   Stage after_{"after", "q, c, mass", {}, std::nullopt};

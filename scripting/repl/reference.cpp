@@ -133,6 +133,15 @@ std::string text_of(const OperatorReference& reference) {
   return text;
 }
 
+/// Where a pattern has the name of an operator.
+std::string namesake_of(const OperatorReference& reference) {
+  for (const OperatorReference& pattern : patterns()) {
+    if (pattern.name == fmt::format("{}{}", kPatternPrefix, reference.name))
+      return fmt::format("  see also: {}\n", pattern.signature);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<OperatorReference> operator_references() {
@@ -169,9 +178,15 @@ std::string operator_help(const std::string& name) {
   std::vector<std::string> known;
   for (const std::string& called : {name, fmt::format("{}{}", kPatternPrefix, name)}) {
     for (const OperatorReference& reference : references) {
-      if (reference.name == called || "sluice." + reference.name == called) return text_of(reference);
+      if (reference.name == called || "sluice." + reference.name == called) return text_of(reference) + namesake_of(reference);
       known.push_back(reference.name);
     }
+  }
+  if (name == "pattern" || name == "sluice.pattern") {
+    std::string text = "patterns say by geometry alone which key a query sees:\n";
+    for (const OperatorReference& reference : patterns())
+      text += fmt::format("  {}   {}\n", reference.signature, reference.summary);
+    return text;
   }
   const std::string meant = closest(name, known);
   throw InputError(fmt::format("no operator is called \"{:.40}\"", name),

@@ -38,7 +38,7 @@ TEST(CheckAndPlan, TakeFlowsFromPipes) {
   }
   const Ran bad = run_shell("echo 'return 7' | \"$SLUICE\" check -");
   EXPECT_EQ(bad.exit_code, 1);
-  EXPECT_EQ(bad.err.rfind("error: standard input: ", 0), 0U) << bad.err;
+  EXPECT_EQ(bad.err.rfind("error: standard input:1: ", 0), 0U) << bad.err;
 }
 
 TEST(Plan, TakesListsOfPasses) {
@@ -404,6 +404,29 @@ TEST(Plan, SaysWhatHeadsKeepTogether) {
       "p.window(10 * i) end f.pattern = p.by_head(t) return f\" | \"$SLUICE\" plan - --geometry "
       "llama-3.1-8b --tokens 131072");
   EXPECT_EQ(lines_with(windows.out, "keeps 80 tokens, whatever the length"), 1) << windows.out << windows.err;
+}
+
+TEST(Plan, ManyPatternsAreAnalysedForLongTexts) {
+  const Ran many = run_shell(
+      "echo \"local p, t = sluice.pattern, {} local f = sluice.flow{name = 'x'} for i = 1, 16 do t[i] = "
+      "p.sink(4) | p.window(100 * i) end f.pattern = p.by_head(t) return f\" | \"$SLUICE\" plan - --geometry "
+      "qwen3-32b --tokens 131072");
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_EQ(lines_with(many.out, "keeps 804 tokens, whatever the length"), 1) << many.out;
+}
+
+TEST(Plan, SaysWhatATextThatGoesOnKeeps) {
+  const auto plan = [](const std::string& pattern, const std::string& tokens) {
+    const std::string flow = "local p, f = sluice.pattern, sluice.flow{name = 'x'} f.pattern = " + pattern + " return f";
+    return run_shell("echo \"" + flow + "\" | \"$SLUICE\" plan - --tokens " + tokens).out;
+  };
+  const std::string far = plan("p.window(2) | p.diag{offset = 3000, size = 1}", "4096");
+  EXPECT_EQ(lines_with(far, "1098 of 4096 tokens, and 3001 while the text goes on"), 1) << far;
+  EXPECT_EQ(lines_with(plan("p.window(64)", "4096"), "64 of 4096 tokens"), 1);
+  EXPECT_EQ(lines_with(plan("p.window(64)", "4096"), "while the text goes on"), 0);
+  const std::string long_text = plan("p.strided(500, 500)", "1073741824");
+  EXPECT_EQ(lines_with(long_text, "those of 1048576 tokens"), 1) << long_text;
+  EXPECT_EQ(lines_with(long_text, "30.80x less than dense"), 1) << long_text;
 }
 
 // Rows at a fixed distance would hit all of a stride, or miss them.

@@ -67,9 +67,9 @@ TEST(ShiftedRuns, KeysAreThoseOfTheirNewPlaceAndComeBack) {
         std::vector<float> first(qkv.begin(), qkv.begin() + ptrdiff_t(tokens) * 3 * kHeads * kDim);
         append(*device, *wanted_pool, 3, to, first, rope);
         const ShiftedRun run{1, 0, 4, slot, tokens, from, to};
-        device->copy_shifted(*pool, 0, {&run, 1}, rope);
+        device->copy_shifted(*pool, {}, {&run, 1}, rope);
         const ShiftedRun back{4, slot, 5, 2, tokens, to, from};
-        device->copy_shifted(*pool, 0, {&back, 1}, rope);
+        device->copy_shifted(*pool, {}, {&back, 1}, rope);
         for (int layer = 0; layer < 2; ++layer) {
           std::vector<float> values, wanted_values;
           const std::vector<float> keys = keys_of(*pool, 4, layer, &values);
@@ -100,7 +100,7 @@ TEST(ShiftedRuns, ScoresOfTokensThatMovedTogetherAreUnchanged) {
   const auto pool = device->create_pool(1, kHeads, 4, layout);
   append(*device, *pool, 0, 5 * kPage, test::random_floats(size_t{kPage} * 3 * kHeads * kDim, 3), {});
   const ShiftedRun run{0, 0, 2, 0, kPage, 5 * kPage, 900 * kPage};
-  device->copy_shifted(*pool, 0, {&run, 1}, {});
+  device->copy_shifted(*pool, {}, {&run, 1}, {});
   const std::vector<float> before = keys_of(*pool, 0, 0), after = keys_of(*pool, 2, 0);
   for (int a = 0; a < kPage; ++a) {
     for (int b = 0; b < kPage; ++b) {
@@ -122,10 +122,16 @@ TEST(ShiftedRuns, ByWayOfTheHostTheyAreTheSame) {
   for (const int page : {0, 1})
     append(*device, *pool, page, page * kPage, test::random_floats(size_t{kPage} * 3 * kHeads * kDim, 3), {});
   const std::vector<ShiftedRun> runs = {{0, 5, 2, 0, 11, 5, 640}, {1, 0, 2, 11, 5, 16, 651}, {0, 0, 3, 9, 5, 0, 1001}};
-  device->copy_shifted(*pool, 0, runs, scaled_rope());
+  device->copy_shifted(*pool, {}, runs, scaled_rope());
+  const auto of_first = keys_of(*pool, 2, 0);
+  device->copy_shifted(*pool, {.group = 0, .first = 1}, std::vector<ShiftedRun>{{1, 0, 2, 0, 11, 16, 0}}, scaled_rope());
+  EXPECT_EQ(keys_of(*pool, 2, 0), of_first) << "layers before the first stay as they are";
+  EXPECT_NE(keys_of(*pool, 2, 1), of_first);
+  device->copy_shifted(*pool, {.group = 0, .first = 3}, std::vector<ShiftedRun>{{1, 0, 2, 0, 11, 16, 0}}, scaled_rope());
+  device->copy_shifted(*pool, {}, runs, scaled_rope());
   std::vector<ShiftedRun> elsewhere = runs;
   for (ShiftedRun& run : elsewhere) run.to_page += 2;
-  device->CacheOperations::copy_shifted(*pool, 0, elsewhere, scaled_rope());
+  device->CacheOperations::copy_shifted(*pool, {}, elsewhere, scaled_rope());
   for (int layer = 0; layer < 3; ++layer) {
     for (const int page : {2, 3}) {
       std::vector<float> values, host_values;
@@ -147,7 +153,7 @@ TEST(ShiftedRuns, OutsideTheirPagesTheyAreRefused) {
                                 {0, 0, 1, 0, 0, 0, 0},
                                 {0, 0, 1, 0, 1, -1, 0},
                                 {0, -1, 1, 0, 1, 0, 0}})
-    EXPECT_THROW(device->copy_shifted(*pool, 0, {&run, 1}, {}), InternalError);
+    EXPECT_THROW(device->copy_shifted(*pool, {}, {&run, 1}, {}), InternalError);
 }
 
 TEST(RowMasses, AreWhatFloat64Gives) {

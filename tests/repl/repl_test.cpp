@@ -238,6 +238,23 @@ TEST_F(ReplSession, FlowsThatArePatternsAreTyped) {
   EXPECT_NE(typed.run(":plan").find("9 tokens"), std::string::npos) << typed.run(":plan");
   EXPECT_EQ(typed.run(":flow").find("wide | p.sink(2)"), std::string::npos) << "it was replaced";
   EXPECT_NE(refusal(typed, "flow.pattern = 5").find("input 5:1"), std::string::npos);
+  EXPECT_NE(refusal(typed, "return p.window(3)").find("flow.pattern is another"), std::string::npos);
+  typed.run("flow.pattern = nil");
+  typed.run("return p.window(3)");
+  EXPECT_NE(refusal(typed, "flow.pattern = p.sink(9)").find("flow.pattern is another"), std::string::npos);
+  typed.run("flow.pattern = nil");
+  typed.run("return sluice.window { last = 1 }");
+  // What stands in the stage and needs nothing of it goes along, and functions may name patterns.
+  Session other = session();
+  other.run("n = 40");
+  other.run("local p = sluice.pattern");
+  other.run("function mine(w) return p.window(w) end");
+  other.run("flow.pattern = mine(n + 2)");
+  EXPECT_NE(other.run(":plan").find("keeps 42 tokens"), std::string::npos) << other.run(":flow");
+  // Those of a flow that was loaded are replaced, too.
+  other.run(":load sink_window");
+  other.run("flow.pattern = sluice.pattern.window(17)");
+  EXPECT_NE(other.run(":plan").find("keeps 17 tokens"), std::string::npos) << other.run(":flow");
   // What joins patterns with something of the stage stands in the stage.
   typed.run("s = q:dot(c.k:mean('token')):mean('head')");
   EXPECT_NE(typed.run("return sluice.union(sluice.topk(s, {k = 2}), p.window(5))").find("pages"), std::string::npos);
@@ -254,6 +271,8 @@ TEST_F(ReplSession, PatternsAreShownAndKept) {
   for (const char* name : {"pattern.strided", "strided", "sluice.pattern.strided"})
     EXPECT_NE(typed.run(std::string(":help ") + name).find("sluice.pattern.strided(w, s)"), std::string::npos) << name;
   EXPECT_NE(typed.run(":help window").find("first"), std::string::npos) << "the operator has the shorter name";
+  EXPECT_NE(typed.run(":help window").find("see also: sluice.pattern.window(w)"), std::string::npos);
+  EXPECT_NE(typed.run(":help pattern").find("sluice.pattern.fixed(b)"), std::string::npos);
   EXPECT_NE(typed.run(":help").find(" pattern.window"), std::string::npos);
   EXPECT_NE(refusal(typed, ":help pattern.strides").find("pattern.strided"), std::string::npos);
 }

@@ -97,7 +97,7 @@ TEST(Variants, WhatCannotBeIsRefusedWithItsLine) {
   EXPECT_EQ(error_of("rest = 'a b'", "local x = flow.variant('a b') function x.index(q, c) return sluice.window{last = 1} end\n")
                 .substr(0, 30),
             "2: a variant's name wants 1 to");
-  EXPECT_EQ(error_of("rest = 'ends'", kEnds + "flow = ends\n"), " the file must return the flow itself and returned a variant");
+  EXPECT_EQ(error_of("rest = 'ends'", kEnds + "flow = ends\n"), "5: the file must return the flow itself and returned a variant");
   EXPECT_EQ(error_of("rest = 'ends'", "local ends = flow.variant('ends')\n"),
             "2: the flow has sparse layers and neither flow.index nor flow.pattern");
   EXPECT_EQ(error_of("rest = 'ends'", kEnds, ", fields = {m = 'f32'}"),

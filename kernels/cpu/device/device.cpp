@@ -294,13 +294,15 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   for_rows(keys.rows, columns, [&](int64_t row) { append_row(pages, row, keys.row(row), values.row(row)); });
 }
 
-void CpuDevice::copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) {
+void CpuDevice::copy_shifted(Pool& pool, GroupLayers of, std::span<const ShiftedRun> runs, const Rope& rope) {
   const auto told = operation("copy_shifted");
   const CpuPool& memory = as_cpu_pool(pool);
-  require_runs(pool, group, runs);
-  const PageLayout& layout = pool.layout(group);
+  require_runs(pool, of.group, runs);
+  std::vector<int> layers = pool.map().group(of.group).layers;
+  std::erase_if(layers, [&](int layer) { return layer < of.first; });
+  if (runs.empty() || layers.empty()) return;
+  const PageLayout& layout = pool.layout(of.group);
   const KeyTurns turns(rope, layout.head_dim, runs);
-  const std::vector<int>& layers = pool.map().group(group).layers;
   const auto count = static_cast<int64_t>(runs.size());
   const size_t row = static_cast<size_t>(layout.head_dim) * size_of(layout.kv);
   std::vector<std::vector<float>> keys(static_cast<size_t>(threads_.threads()),

@@ -1,6 +1,7 @@
 #include "kernels/device/recompute_rule.h"
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -40,33 +41,64 @@ class CpuRecomputeRule final : public RecomputeRule {
     if (blocks < 1) return {};
     const FlowGraph& graph = flow_->plan().graph;
     const int page = graph.geometry.page;
-    cpu::flows::FlowState state(graph, 1, 1, blocks);
-    for (size_t i = 0; i < graph.states.size(); ++i) {
-      const auto numbers = static_cast<size_t>(blocks) * static_cast<size_t>(elements_per_page(graph.states[i].shape));
-      float* const values = state.load(0, 0, static_cast<int>(i), blocks);
-      fill(fact_of(graph.states[i]), {values, numbers});
-      state.save(0, 0, static_cast<int>(i), values, blocks, page);
-    }
-    const std::unique_ptr<cpu::FlowScratch> scratch = flow_->create_scratch(blocks);
+    std::unique_ptr<Room> room = take_room(blocks);
+    cpu::flows::FlowState& state = room->state;
+    const auto take = [&](bool of_layer) {
+      for (size_t i = 0; i < graph.states.size(); ++i) {
+        const CopyFact fact = fact_of(graph.states[i]);
+        if (copy_facts()[static_cast<size_t>(fact)].of_layer != of_layer) continue;
+        const auto numbers = static_cast<size_t>(blocks) * static_cast<size_t>(elements_per_page(graph.states[i].shape));
+        float* const values = state.load(0, 0, static_cast<int>(i), blocks);
+        fill(fact, {values, numbers});
+        state.save(0, 0, static_cast<int>(i), values, blocks, page);
+      }
+    };
+    take(false);
+    take(true);
     std::vector<int32_t> places(static_cast<size_t>(blocks));
     std::iota(places.begin(), places.end(), 0);
     const cpu::PageTable table{.base = nullptr, .stride = 0, .pages = places};
     std::vector<int32_t> selected(places.size());
     const cpu::FlowRow row{
         .tokens = table, .fields = table, .last_tokens = page, .seed = seed, .step = int64_t{blocks} * page, .state = &state};
-    selected.resize(static_cast<size_t>(flow_->select(row, *scratch, selected.data())));
+    selected.resize(static_cast<size_t>(flow_->select(row, *room->scratch, selected.data())));
     const bool of_tokens = is_of_tokens(graph, graph.selection());
-    const std::span<const uint32_t> words = flow_->selected_tokens(*scratch);
+    const std::span<const uint32_t> words = flow_->selected_tokens(*room->scratch);
     std::vector<int32_t> tokens;
     for (size_t i = 0; i < selected.size(); ++i) {
       for (int token = 0; token < page; ++token) {
         if (!of_tokens || has_bit(words, static_cast<int64_t>(i) * page + token)) tokens.push_back(selected[i] * page + token);
       }
     }
+    keep_room(std::move(room));
     return tokens;
   }
 
  private:
+  /// What a call needs, for up to so many blocks.
+  struct Room {
+    Room(const cpu::Flow& flow, int blocks)
+        : blocks(blocks), state(flow.plan().graph, 1, 1, blocks), scratch(flow.create_scratch(blocks)) {}
+
+    int blocks;
+    cpu::flows::FlowState state;
+    std::unique_ptr<cpu::FlowScratch> scratch;
+  };
+
+  /// That of an earlier call, if it is large enough: memory that nobody has touched yet takes longer than the rule.
+  std::unique_ptr<Room> take_room(int blocks) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (spare_ != nullptr && spare_->blocks >= blocks) return std::move(spare_);
+    }
+    return std::make_unique<Room>(*flow_, blocks);
+  }
+  void keep_room(std::unique_ptr<Room> room) const {
+    constexpr size_t kMost = size_t{32} << 20;  // bytes
+    const std::lock_guard lock(mutex_);
+    if (bytes(room->blocks) <= kMost && (spare_ == nullptr || spare_->blocks < room->blocks)) spare_ = std::move(room);
+  }
+
   size_t measure(int blocks) const {
     return flow_->create_scratch(blocks)->bytes() + cpu::flows::FlowState(flow_->plan().graph, 1, 1, blocks).bytes();
   }
@@ -76,6 +108,8 @@ class CpuRecomputeRule final : public RecomputeRule {
   std::unique_ptr<cpu::Flow> flow_;  // of kSelected
   size_t fixed_bytes_ = 0;
   size_t block_bytes_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Room> spare_;
 };
 
 }  // namespace

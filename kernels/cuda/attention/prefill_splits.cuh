@@ -14,7 +14,7 @@ inline int splits_of(const PrefillShape& shape, const PrefillTables& tables, int
   constexpr int kWorks = 3;         // of a block, so that the last ones to end do so together
   constexpr int kFewestTiles = 16;  // of a split, which rows and what they make of it are moved for
   if (tables.lists == nullptr || tables.mask_indptr != nullptr) return 1;
-  const int64_t works = most_row_tiles(shape) * kv_heads;
+  const int64_t works = std::max<int64_t>(1, most_row_tiles(shape) * kv_heads);
   const int64_t wanted = (int64_t{kWorks} * blocks + works - 1) / works;
   const int room = shape.most_tokens / (tile_tokens(dim) * kFewestTiles);
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::clamp(room, 1, kMost)));

@@ -99,7 +99,7 @@ struct Parts {
 /// What rows make of splits of their lists, to be merged (prefill_splits.cuh).
 struct Splits {
   int count = 1;                 // of a list
-  int rows = 0;                  // that there is room for in a split
+  int rows = 0;                  // that there is room for in a split: the tables may hold fewer
   __nv_bfloat16* out = nullptr;  // [count][rows][kv_heads * group][Dim]
   float* logs = nullptr;         // [count][rows][kv_heads * group] base-2 logarithms of sums; -inf: of nothing
 };
@@ -264,8 +264,8 @@ __device__ int count_works(const AnyArguments& a) {
 }
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
-/// together; in those, the last rows, which see the most tokens, first; of those the splits. Where there are lists, they tell its
-/// tiles of tokens.
+/// together; in those, the last rows, which see the most tokens, first. Where there are lists, they tell its tiles of tokens.
+/// Splits of a list follow each other, and those of all heads: few works are even only if the longest come first.
 template <int Dim, Kind kKind>
 __device__ WorkOf<kKind> find_work(const ArgumentsOf<kKind>& a, int number) {
   [[maybe_unused]] int split = 0;
@@ -293,7 +293,7 @@ __device__ WorkOf<kKind> find_work(const ArgumentsOf<kKind>& a, int number) {
     work.length = __shfl_sync(0xffffffffU, lane.length, owner);
     work.place = max(0, work.length - rows);
     const float fit = kCacheBytes / (4.0f * Dim * static_cast<float>(max(1, work.length)));
-    const int together = min(a.kv_heads, max(1, static_cast<int>(fit)));
+    const int together = kKind == Kind::kSplit ? a.kv_heads : min(a.kv_heads, max(1, static_cast<int>(fit)));
     const int section = number / (tiles * together);
     const int heads = min(together, a.kv_heads - section * together);
     number -= section * tiles * together;

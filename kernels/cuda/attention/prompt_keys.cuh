@@ -26,7 +26,7 @@ struct Task {
   int known;
 };
 
-/// Tiles of kTile keys in shared memory, as bf16, with kStages of them on their way. A row of a tile has Dim numbers and a gap,
+/// Tiles of kTile keys in shared memory, as bf16, `Stages` of them at once. A row of a tile has Dim numbers and a gap,
 /// so that eight rows meet no bank twice.
 template <DataType Type, int Dim, int Stages>
 class KeyTiles {
@@ -40,12 +40,12 @@ class KeyTiles {
   static constexpr int kEightBytes = kWidens ? 8 : 16;          // as pages have them
   static constexpr int kOfThread = kTile * kEights / kThreads;  // eights that a thread copies
   static constexpr int kStageBytes = kWidens ? kTile * Dim : kTileBytes;
-  static constexpr int kWidened = !kWidens ? 0 : Stages > 1 ? 2 : 1;  // tiles
+  static constexpr int kWidened = kWidens ? 2 : 0;  // tiles
 
  public:
   static constexpr size_t kBytes = Stages * kStageBytes + kWidened * kTileBytes;
   /// Tiles that are asked for before the first is taken, and tile by tile from then on.
-  static constexpr int kAhead = Stages > 1 ? Stages - 1 : 1;
+  static constexpr int kAhead = Stages - 1;
 
   __device__ __forceinline__ KeyTiles(const Task& task, int kv_head, uint8_t* shared)
       : task_(task), kv_head_(kv_head), shared_(shared) {}

@@ -20,8 +20,9 @@ template <int Dim>
 constexpr int kStages = Dim == 256 ? 2 : 3;
 template <DataType Type, int Dim>
 using StreamedTiles = KeyTiles<Type, Dim, kStages<Dim>>;
+constexpr int kBlockTiles = 2;  // of tokens that a block sums for, so that queries are read half as often
 template <DataType Type, int Dim>
-using OneTile = KeyTiles<Type, Dim, 1>;
+using BlockTiles = KeyTiles<Type, Dim, kBlockTiles>;
 
 /// A query head.
 struct Head {
@@ -62,7 +63,7 @@ class WarpRows {
   /// scores[token / 8][2 * half + token % 2] of the tokens of a tile that begins at slot `first`, without the scale: -inf of
   /// those that a row does not see.
   __device__ void score(uint32_t tile, int first, float (&scores)[kTile / 8][4]) const {
-    constexpr int kRowBytes = OneTile<DataType::kBF16, Dim>::kRowBytes;
+    constexpr int kRowBytes = BlockTiles<DataType::kBF16, Dim>::kRowBytes;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const uint32_t at = tile + (lane % 8 + lane / 16 * 8) * kRowBytes + lane / 8 % 2 * 16;
 #pragma unroll
@@ -211,59 +212,72 @@ __device__ int first_row_at(const PromptRows& rows, int slot) {
   return begin;
 }
 
-/// What the rows give each token of a tile, by one query head.
+/// What the rows give each token of a block's tiles, by one query head.
 template <int Dim>
-__device__ void sum_columns(const Task& task, const Head& head, uint32_t tile, int begin, float (&of_warps)[kWarps][kTile]) {
+__device__ void sum_columns(const Task& task, const Head& head, const uint32_t (&tiles)[kBlockTiles], int begin,
+                            float (&of_warps)[kWarps][kBlockTiles * kTile]) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float scale = task.rows.scale * kLog2E;
-  float columns[kTile / 8][2] = {};
+  float columns[kBlockTiles][kTile / 8][2] = {};
   for (int first = first_row_at(task.rows, begin); first < task.rows.rows; first += kTile) {
     const WarpRows<Dim> mine(task, head, first + 16 * warp);
-    float scores[kTile / 8][4];
-    mine.score(tile, begin, scores);
+    float shift[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!mine.exists(half)) continue;
-      const float log_sum = task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)];
-      const float shift = log_sum == kMinusInfinity ? 0 : log_sum;
+      const int64_t place = static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half);
+      const float log_sum = mine.exists(half) ? task.log_sums[place] : kMinusInfinity;
+      // Where a row has seen nothing, or is none, its scores are -inf.
+      shift[half] = log_sum == kMinusInfinity ? 0 : log_sum;
+    }
+#pragma unroll
+    for (int tile = 0; tile < kBlockTiles; ++tile) {
+      float scores[kTile / 8][4];
+      mine.score(tiles[tile], begin + tile * kTile, scores);
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
-        columns[n][0] += power(__fmaf_rn(scores[n][2 * half], scale, -shift));
-        columns[n][1] += power(__fmaf_rn(scores[n][2 * half + 1], scale, -shift));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) columns[tile][n][i % 2] += power(__fmaf_rn(scores[n][i], scale, -shift[i / 2]));
       }
     }
   }
 #pragma unroll
-  for (int n = 0; n < kTile / 8; ++n) {
+  for (int tile = 0; tile < kBlockTiles; ++tile) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float column = columns[n][i];
+    for (int n = 0; n < kTile / 8; ++n) {
 #pragma unroll
-      for (int other = 4; other < 32; other *= 2) column += __shfl_xor_sync(0xffffffffU, column, other);
-      if (lane < 4) of_warps[warp][8 * n + 2 * lane + i] = column;
+      for (int i = 0; i < 2; ++i) {
+        float column = columns[tile][n][i];
+#pragma unroll
+        for (int other = 4; other < 32; other *= 2) column += __shfl_xor_sync(0xffffffffU, column, other);
+        if (lane < 4) of_warps[warp][tile * kTile + 8 * n + 2 * lane + i] = column;
+      }
     }
   }
 }
 
-/// A block for each tile of tokens, KV head, and share of its query heads.
+/// A block for some tiles of tokens, a KV head, and a share of its query heads.
 template <DataType Type, int Dim>
 __global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_constant__ Task task) {
+  constexpr int kTokens = kBlockTiles * kTile;
   extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ float of_warps[kWarps][kTile];
+  __shared__ float of_warps[kWarps][kTokens];
   wait_for_earlier_kernels();
   let_next_kernel_start();
-  const int begin = static_cast<int>(blockIdx.x) * kTile;  // the first are seen by the most rows
+  const int begin = static_cast<int>(blockIdx.x) * kTokens;  // the first are seen by the most rows
   const int kv_head = static_cast<int>(blockIdx.y);
-  OneTile<Type, Dim> keys(task, kv_head, shared);
-  keys.ask(begin, begin + kTile);
-  const uint32_t tile = keys.take();
+  BlockTiles<Type, Dim> keys(task, kv_head, shared);
+  for (int tile = 0; tile < kBlockTiles; ++tile) keys.ask(begin + tile * kTile, begin + kTokens);
+  uint32_t tiles[kBlockTiles];
+#pragma unroll
+  for (int tile = 0; tile < kBlockTiles; ++tile) tiles[tile] = keys.take();
   for (int i = static_cast<int>(blockIdx.z); i < task.rows.group; i += static_cast<int>(gridDim.z)) {
     const Head head(task, kv_head * task.rows.group + i);
-    sum_columns<Dim>(task, head, tile, begin, of_warps);
+    sum_columns<Dim>(task, head, tiles, begin, of_warps);
     __syncthreads();
     const int token = static_cast<int>(threadIdx.x);
-    if (token < kTile && begin + token < task.rows.length) {
+    static_assert(kTokens == kThreads);
+    if (begin + token < task.rows.length) {
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += of_warps[w][token];
@@ -303,9 +317,9 @@ void launch(const Task& task, Stream stream) {
   }
   // Query heads have the keys of a block in turn, as long as there are blocks enough.
   constexpr unsigned kEnough = 1024;
-  const unsigned token_tiles = tiles(task.rows.length);
+  const unsigned token_tiles = (tiles(task.rows.length) + kBlockTiles - 1) / kBlockTiles;
   const unsigned of_group = std::clamp(kEnough / (token_tiles * kv_heads), 1U, group);
-  launch(column_sums_kernel<Type, Dim>, dim3(token_tiles, kv_heads, of_group), OneTile<Type, Dim>::kBytes, task, stream);
+  launch(column_sums_kernel<Type, Dim>, dim3(token_tiles, kv_heads, of_group), BlockTiles<Type, Dim>::kBytes, task, stream);
 }
 
 template <DataType Type>

@@ -74,17 +74,16 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   append_rows(keys, values, pool.layer(layer), arrays.places(), stream_.get());
 }
 
-void CudaDevice::copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) {
+void CudaDevice::copy_shifted(Pool& pool, GroupLayers of, std::span<const ShiftedRun> runs, const Rope& rope) {
   const auto told = operation("copy_shifted");
   const CudaPool& memory = as_cuda(pool);
-  require_runs(memory, group, runs);
-  if (runs.empty()) return;
-  const float* const frequencies = frequencies_of(rope, memory.layout(group).head_dim);
+  require_runs(memory, of.group, runs);
+  const cuda::ShiftedRows rows = memory.shifted_rows(of, frequencies_of(rope, memory.layout(of.group).head_dim));
+  if (runs.empty() || rows.blocks.layers == 0) return;
   static_assert(sizeof(ShiftedRun) % sizeof(int32_t) == 0);
   const auto* const numbers = reinterpret_cast<const int32_t*>(runs.data());
   const int32_t* const sent = send({numbers, runs.size_bytes() / sizeof(int32_t)});
-  cuda::copy_shifted(memory.shifted_rows(group, frequencies), reinterpret_cast<const ShiftedRun*>(sent),
-                     static_cast<int>(runs.size()), stream_.get());
+  cuda::copy_shifted(rows, reinterpret_cast<const ShiftedRun*>(sent), static_cast<int>(runs.size()), stream_.get());
 }
 
 }  // namespace sluice::cuda

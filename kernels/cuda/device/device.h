@@ -68,7 +68,7 @@ class CudaDevice final : public Device {
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
-  void copy_shifted(Pool& pool, int group, std::span<const ShiftedRun> runs, const Rope& rope) override;
+  void copy_shifted(Pool& pool, GroupLayers of, std::span<const ShiftedRun> runs, const Rope& rope) override;
   void evict(const CompiledFlow& flow) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;

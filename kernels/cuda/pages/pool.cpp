@@ -1,5 +1,7 @@
 #include "kernels/cuda/pages/pool.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/codegen/refusal.h"
 #include "kernels/device/checks.h"
 
@@ -72,10 +74,15 @@ TokenRows CudaPool::rows_of(int group) const {
           .kv_heads = kv_heads()};
 }
 
-ShiftedRows CudaPool::shifted_rows(int group, const float* frequencies) const {
-  const PageLayout& kept = layout(group);
-  return {.blocks = blocks_of(group),
-          .rows = rows_of(group),
+ShiftedRows CudaPool::shifted_rows(GroupLayers of, const float* frequencies) const {
+  const PageLayout& kept = layout(of.group);
+  const std::vector<int>& layers = map().group(of.group).layers;
+  const auto before = static_cast<int>(std::count_if(layers.begin(), layers.end(), [&](int layer) { return layer < of.first; }));
+  PageBlocks blocks = blocks_of(of.group);
+  blocks.base += before * blocks.layer_stride;
+  blocks.layers -= before;
+  return {.blocks = blocks,
+          .rows = rows_of(of.group),
           .kv = kept.kv,
           .head_dim = kept.head_dim,
           .page = kept.page,

@@ -27,7 +27,7 @@ class CudaPool final : public Pool {
                    const float* values) override;
 
   /// Of a group that has K and V; `frequencies` as ShiftedRows has them.
-  ShiftedRows shifted_rows(int group, const float* frequencies) const;
+  ShiftedRows shifted_rows(GroupLayers of, const float* frequencies) const;
   /// K and V.
   LayerPages layer(int index) const;
   /// Fields of a layer, in a group that has them alone: block (page, KV head) at this + (page * kv_heads + head) *

@@ -51,12 +51,15 @@ TEST_F(CudaSegments, CopiesAreThoseByWayOfTheHost) {
         for (int i = 0; shift % 2 == 0 && i < dim / 2; ++i)
           rope.inverse_frequencies.push_back(std::pow(5e5F, -2.0F * float(i) / float(dim)) / float(1 + i % 3));
         const std::vector<ShiftedRun> runs = draw_runs(kPages, page, shift);
-        device_->copy_shifted(*pool, 0, runs, rope);
+        // From one layer on, and those before it.
+        pool->clear_pages(0, targets);
+        const GroupLayers from{.group = 0, .first = shift == 1 ? 1 : shift == -17 ? 2 : 0};
+        device_->copy_shifted(*pool, from, runs, rope);
         const size_t numbers = size_t(kLayers) * kPages * size_t(page) * size_t(heads) * size_t(dim);
         std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
         pool->read(targets, kPages * page, keys.data(), values.data());
         pool->clear_pages(0, targets);
-        device_->CacheOperations::copy_shifted(*pool, 0, runs, rope);
+        device_->CacheOperations::copy_shifted(*pool, from, runs, rope);
         pool->read(targets, kPages * page, wanted_keys.data(), wanted_values.data());
         ASSERT_EQ(values, wanted_values) << dim << " channels, shift " << shift;
         // Sums in another order may round to the neighbour.
@@ -93,10 +96,10 @@ TEST_F(CudaSegments, CopiesOfManyRunsGoThroughSharedMemoryAgainAndAgain) {
     fill(*pool, sources, kPages * kPage);
     const size_t numbers = size_t{kLayers} * kPages * kPage * kHeads * kDim;
     std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
-    device_->copy_shifted(*pool, 0, runs, {});
+    device_->copy_shifted(*pool, {}, runs, {});
     pool->read(targets, kPages * kPage, keys.data(), values.data());
     pool->clear_pages(0, targets);
-    device_->CacheOperations::copy_shifted(*pool, 0, runs, {});
+    device_->CacheOperations::copy_shifted(*pool, {}, runs, {});
     pool->read(targets, kPages * kPage, wanted_keys.data(), wanted_values.data());
     ASSERT_EQ(values, wanted_values);
     const float unit = kv == kBF16 ? 1.0F / 128 : kv == DataType::kE4M3 ? 1.0F / 8 : 1.0F / 4;
@@ -110,8 +113,8 @@ TEST_F(CudaSegments, CopiesBackAndForthAreWhatTheyWere) {
   fill(*pool, std::vector<int32_t>{0}, 16);
   const ShiftedRun there{0, 0, 1, 0, 16, 12000, 77};
   const ShiftedRun back{1, 0, 2, 0, 16, 77, 12000};
-  device_->copy_shifted(*pool, 0, {&there, 1}, {});
-  device_->copy_shifted(*pool, 0, {&back, 1}, {});
+  device_->copy_shifted(*pool, {}, {&there, 1}, {});
+  device_->copy_shifted(*pool, {}, {&back, 1}, {});
   const size_t numbers = size_t{2} * 16 * 4 * 128;
   std::vector<float> keys(numbers), values(numbers), again(numbers), other(numbers), moved(numbers);
   pool->read(std::vector<int32_t>{0}, 16, keys.data(), values.data());
@@ -133,7 +136,7 @@ TEST_F(CudaSegments, RunsOutsideTheirPagesAreRefused) {
   const auto pool = device_->create_pool(1, 2, 4, page_layout({64, 1, 16, kBF16}, {}));
   for (const ShiftedRun& run :
        {ShiftedRun{0, 10, 1, 0, 7, 0, 0}, {0, 0, 1, 10, 7, 0, 0}, {0, 0, 4, 0, 1, 0, 0}, {0, 0, 1, 0, 1, -1, 0}})
-    EXPECT_THROW(device_->copy_shifted(*pool, 0, {&run, 1}, {}), InternalError);
+    EXPECT_THROW(device_->copy_shifted(*pool, {}, {&run, 1}, {}), InternalError);
 }
 
 TEST_F(CudaSegments, RowMassesAreWhatFloat64Gives) {

@@ -174,7 +174,7 @@ TEST_F(EngineEviction, WhatCannotBeIsRefused) {
   Request given = request(50, 4);
   given.snapshot = dense.run_all().at(0).snapshot;
   EXPECT_THROW(engine.submit(given), InputError);
-  const Plan tight = heavy("budget = 16, keep = sluice.pattern.window(40)");
+  const Plan tight = heavy("budget = 16, keep = sluice.pattern.fixed(8)");
   EXPECT_THROW(Engine(*device_, *model_, &tight, options()), FlowError);
 }
 

@@ -209,6 +209,26 @@ TEST_F(SegmentsTest, PagesThatWereNeededElsewhereAreNotFound) {
   EXPECT_LT(distance(result, again), 1e-4);
 }
 
+// Copies are made once a layer has said what is computed: others may have taken the pages by then.
+TEST_F(SegmentsTest, PagesThatAreTakenMeanwhileAreNotCopied) {
+  for (const int boundary : {0, 1}) {
+    EngineOptions slow = options(20);
+    slow.max_pass_tokens = 8;
+    Engine engine(*device_, *model_, nullptr, slow);
+    run(engine, prompt_of({text(1, 13), text(2, 40)}));
+    const Request again = as(prompt_of({text(5, 30), text(2, 40), text(7, 9)}), Rule::kSparseQ, 0.01, boundary);
+    const uint64_t id = engine.submit(again);
+    engine.step();
+    engine.submit(without_segments(prompt_of({text(9, 66)})));  // all pages that nobody uses, one after the other
+    RequestResult result;
+    for (RequestResult& each : engine.run_all()) {
+      if (each.id == id) result = std::move(each);
+    }
+    ASSERT_EQ(result.copied_tokens, 0) << "by layer " << boundary;
+    EXPECT_LT(distance(result, again), 1e-4) << "by layer " << boundary;
+  }
+}
+
 TEST_F(SegmentsTest, ManyAtOnceInAPoolThatIsTooSmall) {
   EngineOptions few = options(40);
   few.max_pass_tokens = 16;
@@ -240,8 +260,10 @@ TEST_F(SegmentsTest, ARequestMayEndInTheMidst) {
   const uint64_t id = engine.submit(again);
   for (int i = 0; i < 3; ++i) engine.step();
   engine.cancel(id);
+  EXPECT_EQ(engine.run_all().at(0).reason, FinishReason::kCancelled);
   const RequestResult next = run(engine, again);
   EXPECT_GT(next.copied_tokens, 0);
+  EXPECT_EQ(next.tokens.size(), 6U);
 }
 
 TEST_F(SegmentsTest, WhoDecodesDoesNotWaitForAWholePrompt) {

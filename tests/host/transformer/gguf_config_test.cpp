@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <map>
 
 #include <cmath>
 
@@ -93,8 +94,32 @@ TEST(GgufConfig, DividesFrequenciesByFactors) {
   EXPECT_FLOAT_EQ(scaled.rope.inverse_frequencies[5], plain.rope.inverse_frequencies[5] / 16);
   writer.put("llama.rope.scaling.type", "none");
   EXPECT_FLOAT_EQ(config_of(writer).rope.inverse_frequencies[5], plain.rope.inverse_frequencies[5] / 4);
-  writer.put("llama.rope.scaling.type", "yarn");
-  expect_refused(writer, R"(llama.rope.scaling.type is "yarn"; "none" or "linear" is wanted)");
+  writer.put("llama.rope.scaling.type", "longrope");
+  expect_refused(writer, R"(llama.rope.scaling.type is "longrope"; "none", "linear" or "yarn" is wanted)");
+}
+
+// As Config.ReadsYarnAsTransformersDoes has them.
+TEST(GgufConfig, ReadsYarnAsTransformersDoes) {
+  GgufWriter writer = qwen3();
+  writer.add("output.weight", {262, 64}, std::vector<float>(262 * 64));
+  writer.put("qwen3.attention.key_length", uint32_t{128});
+  writer.put("qwen3.attention.value_length", uint32_t{128});
+  writer.put("qwen3.context_length", uint32_t{40960});
+  writer.put("qwen3.rope.freq_base", 1e6F);
+  writer.put("qwen3.rope.scaling.type", "yarn");
+  expect_refused(writer, "qwen3.rope.scaling.factor");
+  writer.put("qwen3.rope.scaling.factor", 4.F);
+  writer.put("qwen3.rope.scaling.original_context_length", uint32_t{32768});
+  const ModelConfig config = config_of(writer);
+  EXPECT_NEAR(config.rope.attention_scale, 1.138629436111989, 1e-6);
+  EXPECT_EQ(config.max_positions, 131072) << "which the scaling is for";
+  for (const auto& [channel, frequency] :
+       std::map<size_t, double>{{0, 1.0}, {20, 0.0133352149}, {28, 0.00184827659}, {40, 4.44569851e-05}, {63, 3.10234441e-07}})
+    EXPECT_NEAR(config.rope.inverse_frequencies[channel], frequency, 2e-6 * frequency) << channel;
+  writer.put("qwen3.rope.scaling.attn_factor", 2.F);
+  EXPECT_NEAR(config_of(writer).rope.attention_scale, 2 * 1.138629436111989, 1e-5);
+  writer.put("qwen3.rope.scaling.yarn_ext_factor", 0.F);
+  expect_refused(writer, "yarn_ext_factor is 0");
 }
 
 TEST(GgufConfig, RefusesFactorsThatAreNone) {

@@ -120,6 +120,33 @@ TEST(PatternAnalysis, ARuleForAllLengthsHoldsForEachOfThem) {
   EXPECT_GT(rules, 20);
 }
 
+// What is kept near the beginning hides for long what grows slowly.
+TEST(PatternAnalysis, ARuleForAllLengthsKnowsOfGrowthBehindAnEarlyBurst) {
+  const auto first_rows = [](int rows) { return Pattern::rect({.rows = rows, .columns = rows}); };
+  int rules = 0;
+  const auto holds = [&](const Pattern& pattern) {
+    const PatternAnalysis analysis(pattern);
+    const auto size = analysis.size_for_any_length();
+    rules += size ? 1 : 0;
+    for (int64_t length = 1; size && length < 200'000; length += 1 + length / 7) {
+      if (length < size->from) continue;
+      ASSERT_EQ(size->at(length), analysis.live_tokens(static_cast<int>(length))) << to_text(pattern) << " at " << length;
+    }
+  };
+  holds(first_rows(64) | Pattern::fixed(16));
+  holds((first_rows(1000) & Pattern::window(1000)) | Pattern::rect({.column_stride = 100, .column_offset = 99}));
+  EXPECT_TRUE(PatternAnalysis(first_rows(64) | Pattern::window(7)).size_for_any_length()) << "nothing grows behind it";
+  std::mt19937 random(38);
+  for (int run = 0; run < 60; ++run) {
+    const int rows = 1 + static_cast<int>(random() % 2000);
+    const int stride = 1 + static_cast<int>(random() % 60);
+    const Pattern grows = run % 2 == 0 ? Pattern::fixed(stride) : Pattern::rect({.column_stride = stride});
+    holds(first_rows(rows) | grows | Pattern::window(1 + static_cast<int>(random() % 100)));
+    if (testing::Test::HasFatalFailure()) FAIL() << run;
+  }
+  EXPECT_GT(rules, 40) << "of 62";
+}
+
 TEST(PatternAnalysis, WhatIsTooComplexIsLookedAtRowByRow) {
   std::mt19937 random(35);
   for (int run = 0; run < 300; ++run) {
