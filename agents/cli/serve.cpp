@@ -135,7 +135,8 @@ void add_generation(CLI::App& command, ServeOptions& options) {
   command.add_option("--threads", generation.threads, "0: all cores")
       ->check(decimal_number(0, kMostThreads))
       ->capture_default_str();
-  add_list(command, "--flow", options.flows, "Flows that requests may name: files or shipped ones (default: those shipped that stand in no folder)");
+  add_list(command, "--flow", options.flows,
+           "Flows that requests may name: files or shipped ones (default: those shipped that stand in no folder)");
   command.add_option("--batch", generation.batch, "Requests of one flow that run at once; 0: 16, on CUDA 64")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();

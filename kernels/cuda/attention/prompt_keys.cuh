@@ -7,9 +7,9 @@
 /// How keys of a prompt reach those that multiply them once more.
 namespace sluice::cuda::masses {
 
-constexpr int kTile = 64;  // rows, and tokens
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
+inline constexpr int kTile = 64;  // rows, and tokens
+inline constexpr int kThreads = 128;
+inline constexpr int kWarps = kThreads / 32;
 static_assert(kTile == 16 * kWarps);
 
 struct Task {
