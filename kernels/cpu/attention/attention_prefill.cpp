@@ -86,9 +86,17 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
   std::fill(sum, sum + kColumns, 0.0f);
 
   const int length = tile.length;
-  for (int first = 0; first < length; first += kBlock) {
-    const int tokens = std::min(kBlock, length - first);
-    if (!tile.sees_any(first, tokens)) continue;
+  // Under masks blocks begin and end where some row sees something, by whole words and pages.
+  const int step = std::max(32, kv.page);
+  const bool trims = tile.masks != nullptr && step % kv.page == 0 && kBlock % step == 0;
+  for (int first = 0, next = 0; first < length; first = next) {
+    while (trims && first < length && !tile.sees_any(first, std::min(step, length - first))) first += step;
+    if (first >= length) break;
+    int tokens = std::min(kBlock, length - first);
+    next = first + tokens;
+    if (!trims && !tile.sees_any(first, tokens)) continue;
+    const auto last_step = [&] { return (tokens - 1) / step * step; };
+    while (trims && tokens > step && !tile.sees_any(first + last_step(), tokens - last_step())) tokens = last_step();
     const int padded = (tokens + kRegisterRows - 1) / kRegisterRows * kRegisterRows;
     const int32_t* block_pages = pages + first / kv.page;
     widen_rows(kv, block_pages, true, tokens, padded, block);
