@@ -29,6 +29,14 @@ bool reads(const RecomputeRule* rule, std::initializer_list<CopyFact> facts) {
 bool reads_masses(const RecomputeRule* rule) { return reads(rule, {CopyFact::kMass}); }
 bool reads_changes(const RecomputeRule* rule) { return reads(rule, {CopyFact::kKeyChange, CopyFact::kValueChange}); }
 
+/// Whether blocks are copied while the host chooses: up to the rule's layer all are computed.
+bool copies_late(const RecomputeRule* rule) { return goes_by_a_layer(rule) && !reads_changes(rule); }
+/// Keys of the first layer depend on nothing but a token and its position: those of copies are what would be computed.
+bool looks_at_copies(const RecomputeRule* rule) { return copies_late(rule) && rule->rule().layer == 0; }
+
+/// Query heads that a rule tells apart; 1: it has sums over all.
+int fact_heads_of(const RecomputeRule& rule, const ModelConfig& config) { return rule.sums_heads() ? 1 : config.query_heads; }
+
 /// Tokens of the prompt that are filled: all that are stored, and the last if it is answered.
 int filled_tokens(const EngineJob& job, const ReuseWork& work) { return job.stored_tokens() + (work.answers ? 1 : 0); }
 
@@ -76,47 +84,25 @@ void Engine::State::begin_reuse(EngineJob& job) {
   job.turned.clear();
   job.result.copied_tokens = job.result.recomputed_tokens = 0;  // of before a preemption
   if (!takes_segments(job)) return;
-  SegmentIndex& index = *kv->segments();
-  const std::span<const int32_t> tokens(job.tokens);
-  const int block = index.block();
   auto work = std::make_unique<ReuseWork>();
   CopiedTokens& found = work->tokens;
   found.copied.assign(static_cast<size_t>(job.stored_tokens()), 0);
   found.moved.assign(found.copied.size(), 0);
   found.begun = job.computed;
-  found.block = block;
-  std::set<uint64_t> frozen;  // texts
-  for (const Segment& segment : job.request.segments) {
-    const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
-    bool follows = false;  // a block that is copied
-    for (int first = segment.first; first + block <= std::min(segment.end, job.stored_tokens()); first += block) {
-      const bool is_next = std::exchange(follows, false);
-      if (first < job.computed) continue;  // of the prefix that is known, which is exact
-      const auto run = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(block));
-      const SegmentIndex::View* const view = index.find(space, run);
-      if (view == nullptr) continue;
-      if (!is_there(*view)) {
-        index.forget(space, run);
-        continue;
-      }
-      work->blocks.push_back({first, *view});
-      std::fill_n(found.copied.begin() + first, block, 1);
-      std::fill_n(found.moved.begin() + first, block, first - view->position);
-      for (const int32_t page : view->pages) cache.touch(page);
-      if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
-      const bool is_beside = is_next && found.moved[static_cast<size_t>(first) - 1] == first - view->position;
-      if (!is_beside) found.firsts.push_back(first);
-      found.ends_known = found.ends_known || segment.end == static_cast<int>(job.tokens.size());
-      follows = true;
-    }
-  }
-  if (work->blocks.empty()) return;
-  // Under a flow the last token is a decode step of its own.
-  work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
+  found.block = kv->segments()->block();
   if (!has_memory_for(job, *work)) return;
   const RecomputeRule* const rule = rule_of(job);
-  const bool copies_late = goes_by_a_layer(rule) && !reads_changes(rule);
-  if (!copies_late) copy_blocks(job, *work, 0);
+  std::set<uint64_t> frozen;  // texts
+  for (const Segment& segment : job.request.segments) {
+    find_blocks(job, segment, *work, frozen);
+    if (copies_late(rule)) continue;
+    copy_blocks(job, *work, {});  // while the host looks for the next
+    work->blocks.clear();
+  }
+  if (found.count() == 0) return;
+  if (looks_at_copies(rule)) copy_blocks(job, *work, {.end = 1});
+  // Under a flow the last token is a decode step of its own.
+  work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
   if (!reserve_reuse(job, *work)) return;  // what is computed takes the copies' place
   for (const uint64_t text : frozen) kv->frozen()->count(text);
   job.filling = may_fill = true;
@@ -124,7 +110,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
   work->looking = found.looking_rows(rule == nullptr ? kToEnd : rule->rule().rows);
   if (goes_by_a_layer(rule)) {
     work->looks = true;
-    work->next = found.begun;
+    work->rows = rows_to_look_with(job, *work);
     if (work->copies.keys != nullptr) read_kept(job, rule->rule().layer, work->copies);
   } else {
     work->rows = rows_to_compute(found, rule, job.seed, work->looking, {});
@@ -134,12 +120,53 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (job.reuse->is_done()) end_reuse(job);
 }
 
-void Engine::State::copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const {
+void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work, std::set<uint64_t>& frozen) const {
+  SegmentIndex& index = *kv->segments();
+  CopiedTokens& found = work.tokens;
+  const int block = found.block;
+  const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
+  bool follows = false;  // a block that is copied
+  for (int first = segment.first; first + block <= std::min(segment.end, job.stored_tokens()); first += block) {
+    const bool is_next = std::exchange(follows, false);
+    if (first < job.computed) continue;  // of the prefix that is known, which is exact
+    const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
+    const SegmentIndex::View* const view = index.find(space, run);
+    if (view == nullptr) continue;
+    if (!is_there(*view)) {
+      index.forget(space, run);
+      continue;
+    }
+    work.blocks.push_back({first, *view});
+    std::fill_n(found.copied.begin() + first, block, 1);
+    std::fill_n(found.moved.begin() + first, block, first - view->position);
+    for (const int32_t page : view->pages) cache.touch(page);
+    if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
+    const bool is_beside = is_next && found.moved[static_cast<size_t>(first) - 1] == first - view->position;
+    if (!is_beside) found.firsts.push_back(first);
+    found.ends_known = found.ends_known || segment.end == static_cast<int>(job.tokens.size());
+    follows = true;
+  }
+}
+
+void Engine::State::copy_blocks(const EngineJob& job, const ReuseWork& work, GroupLayers layers) const {
   std::vector<ShiftedRun> runs;
   for (const FoundBlock& block : work.blocks)
     add_runs(block.view, block.first, work.tokens.block, job.pages(), cache.page(), runs);
-  work.blocks.clear();
-  device.copy_shifted(pool, {.group = 0, .first = first_layer}, runs, config.rope);
+  device.copy_shifted(pool, layers, runs, config.rope);
+}
+
+std::vector<int32_t> Engine::State::rows_to_look_with(const EngineJob& job, const ReuseWork& work) const {
+  std::vector<int32_t> rows;
+  if (!looks_at_copies(rule_of(job))) {
+    rows.resize(static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun));
+    std::iota(rows.begin(), rows.end(), work.tokens.begun);
+    return rows;
+  }
+  for (int token = work.tokens.begun; token < job.stored_tokens(); ++token) {
+    const bool is_new = work.tokens.copied[static_cast<size_t>(token)] == 0;
+    if (is_new || std::binary_search(work.looking.begin(), work.looking.end(), token)) rows.push_back(token);
+  }
+  return rows;
 }
 
 void Engine::State::lose_taken_blocks(ReuseWork& work) const {
@@ -166,7 +193,7 @@ bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) 
     const int64_t to_select = rule == nullptr ? 0 : static_cast<int64_t>(rule->bytes(each.stored_tokens() / cache.page()));
     if (!goes_by_a_layer(rule)) return to_select;
     int64_t of_token = 0;
-    if (reads_masses(rule)) of_token += config.query_heads;
+    if (reads_masses(rule)) of_token += fact_heads_of(*rule, config);
     if (reads_changes(rule)) of_token += int64_t{4} * config.kv_heads * config.head_dim;  // copied and computed
     const int64_t of_stream = rule->rule().layer > 0 ? config.hidden : 0;
     const int64_t floats = int64_t{each.prompt - begun} * of_stream + each.prompt * of_token;
@@ -192,7 +219,8 @@ bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) const {
   try {
     const auto rows = static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun);
     if (rule->rule().layer > 0) work.stream = floats(rows * static_cast<size_t>(config.hidden));
-    if (reads_masses(rule)) work.masses = floats(tokens * static_cast<size_t>(config.query_heads));
+    work.fact_heads = fact_heads_of(*rule, config);
+    if (reads_masses(rule)) work.masses = floats(tokens * static_cast<size_t>(work.fact_heads));
     if (reads_changes(rule)) {
       work.copies = {floats(of_layer), floats(of_layer)};
       work.computed = {floats(of_layer), floats(of_layer)};
@@ -223,7 +251,7 @@ bool Engine::State::advance_reuse() {
   bool any = false;
   // A request that has been filled may be gone.
   for (EngineJob* job = next_to_fill(); job != nullptr; job = next_to_fill()) {
-    const int rows = rows_of_next_chunk(*job);
+    const auto rows = static_cast<int>(next_chunk(*job->reuse).size());
     if (any && rows > room) break;
     any = true;
     room -= rows;
@@ -252,10 +280,9 @@ EngineJob* Engine::State::next_to_fill() {
   return next;
 }
 
-int Engine::State::rows_of_next_chunk(const EngineJob& job) const {
-  const ReuseWork& work = *job.reuse;
-  const int end = work.looks ? filled_tokens(job, work) : static_cast<int>(work.rows.size());
-  return std::min(limits.max_pass_tokens, end - work.next);
+std::span<const int32_t> Engine::State::next_chunk(const ReuseWork& work) const {
+  const auto rows = std::span(work.rows).subspan(static_cast<size_t>(work.next));
+  return rows.first(std::min(static_cast<size_t>(limits.max_pass_tokens), rows.size()));
 }
 
 void Engine::State::fill_chunk(EngineJob& job) {
@@ -263,7 +290,7 @@ void Engine::State::fill_chunk(EngineJob& job) {
   ReuseWork& work = *job.reuse;
   if (work.looks) {
     look(job, work);
-    if (work.next == filled_tokens(job, work)) choose_rows(job, work);
+    if (next_chunk(work).empty()) choose_rows(job, work);
   } else {
     compute_rows(job, work);
   }
@@ -288,19 +315,18 @@ Matrix Engine::State::stream_of(const EngineJob& job, const ReuseWork& work) con
 }
 
 void Engine::State::look(const EngineJob& job, ReuseWork& work) {
-  const int count = rows_of_next_chunk(job);
-  reuse_rows.resize(static_cast<size_t>(count));
-  std::iota(reuse_rows.begin(), reuse_rows.end(), work.next);
-  const OpenPass open(device, batch_of(job, reuse_rows), pool);
+  const std::span<const int32_t> rows = next_chunk(work);
+  const OpenPass open(device, batch_of(job, rows), pool);
   Model::LayerPass pass;
-  pass.tokens = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(work.next), static_cast<size_t>(count));
+  set_tokens(job, rows, pass);
   const Recompute& rule = rule_of(job)->rule();
   pass.end = rule.layer;
-  if (work.stream != nullptr) pass.to = stream_of(job, work).slice_rows(work.next - work.tokens.begun, count);
+  if (work.stream != nullptr)
+    pass.to = stream_of(job, work).slice_rows(rows.front() - work.tokens.begun, static_cast<int64_t>(rows.size()));
   pass.flows = flows.by_layer();
   std::vector<int32_t> looking;
-  for (const int32_t row : work.looking) {
-    if (row >= work.next && row < work.next + count) looking.push_back(row - work.next);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::binary_search(work.looking.begin(), work.looking.end(), rows[i])) looking.push_back(static_cast<int32_t>(i));
   }
   pass.on_queries = [&](Matrix queries) {
     if (work.masses == nullptr) return;
@@ -310,29 +336,34 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
                                           .scale = 1 / std::sqrt(static_cast<float>(config.head_dim)),
                                           .rows = looking,
                                           .known = work.weighed},
-                                         queries, {work.masses->data(), DataType::kF32, config.query_heads, tokens, tokens});
+                                         queries, {work.masses->data(), DataType::kF32, work.fact_heads, tokens, tokens});
   };
   model.run_layers(device, *workspace, pass);
-  stats.prefill_tokens += static_cast<uint64_t>(count);
-  work.next += count;
+  if (work.stream != nullptr) stats.prefill_tokens += rows.size();  // others are counted when all layers compute them
+  work.next += static_cast<int>(rows.size());
+}
+
+void Engine::State::set_tokens(const EngineJob& job, std::span<const int32_t> rows, Model::LayerPass& pass) {
+  reuse_rows.clear();
+  for (const int32_t row : rows) reuse_rows.push_back(job.tokens[static_cast<size_t>(row)]);
+  pass.tokens = reuse_rows;
 }
 
 void Engine::State::choose_rows(EngineJob& job, ReuseWork& work) {
   const RecomputeRule* const rule = rule_of(job);
-  const bool copies_late = !work.blocks.empty();
   lose_taken_blocks(work);
   if (work.copies.keys != nullptr) read_kept(job, rule->rule().layer, work.computed);
   const auto fill = [&](CopyFact fact, std::span<float> numbers) {
     if (fact == CopyFact::kMass) {
-      reuse_masses.resize(work.tokens.copied.size() * static_cast<size_t>(config.query_heads));
+      reuse_masses.resize(work.tokens.copied.size() * static_cast<size_t>(work.fact_heads));
       device.read(reuse_masses.data(), work.masses->data(), reuse_masses.size() * sizeof(float));
-      // While the host chooses. Up to the rule's layer all are computed.
-      if (!work.blocks.empty()) copy_blocks(job, work, rule->rule().layer + 1);
+      copy_blocks(job, work, {.first = rule->rule().layer + 1});  // while the host chooses
+      work.blocks.clear();
     }
     fill_layer_fact(work, fact, numbers);
   };
   work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
-  if (copies_late) note_copies(job, work);
+  if (copies_late(rule)) note_copies(job, work);
   if (work.answers) work.rows.push_back(job.stored_tokens());
   // Masses stay until the end: giving memory back waits for the copies.
   work.copies = {};
@@ -342,29 +373,38 @@ void Engine::State::choose_rows(EngineJob& job, ReuseWork& work) {
 }
 
 void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::span<float> numbers) const {
-  const auto heads = static_cast<size_t>(config.query_heads);
-  const auto kv_heads = static_cast<size_t>(config.kv_heads);
-  if (numbers.size() != static_cast<size_t>(work.tokens.count()) * heads)
+  if (numbers.size() != static_cast<size_t>(work.tokens.count()) * static_cast<size_t>(work.fact_heads))
     throw InternalError("facts of copies: room for other tokens or heads than there are");
-  const auto tokens = static_cast<int64_t>(work.tokens.copied.size());
-  std::vector<float> changes;  // [tokens, kv_heads]
-  if (fact != CopyFact::kMass) {
-    const bool of_keys = fact == CopyFact::kKeyChange;
-    const auto matrix_of = [&](const KeysAndValues& of) {
-      const int64_t columns = int64_t{config.kv_heads} * config.head_dim;
-      return Matrix{(of_keys ? of.keys : of.values)->data(), DataType::kF32, tokens, columns, columns};
-    };
-    changes.resize(static_cast<size_t>(tokens) * kv_heads);
-    device.squared_distances(matrix_of(work.computed), matrix_of(work.copies), config.kv_heads, changes);
+  if (fact == CopyFact::kMass) {
+    fill_masses(work, numbers);
+  } else {
+    fill_changes(work, fact == CopyFact::kKeyChange ? &KeysAndValues::keys : &KeysAndValues::values, numbers);
   }
+}
+
+void Engine::State::fill_changes(const ReuseWork& work, std::unique_ptr<Memory> KeysAndValues::*which,
+                                 std::span<float> numbers) const {
+  const auto heads = static_cast<size_t>(work.fact_heads);
+  const auto kv_heads = static_cast<size_t>(config.kv_heads);
+  const size_t group = static_cast<size_t>(config.query_heads) / kv_heads;
+  const auto matrix_of = [&](const KeysAndValues& of) {
+    const int64_t columns = int64_t{config.kv_heads} * config.head_dim;
+    return Matrix{(of.*which)->data(), DataType::kF32, std::ssize(work.tokens.copied), columns, columns};
+  };
+  std::vector<float> changes(work.tokens.copied.size() * kv_heads);  // [tokens, kv_heads]
+  device.squared_distances(matrix_of(work.computed), matrix_of(work.copies), config.kv_heads, changes);
+  float* to = numbers.data();
+  for (const int32_t place : work.tokens.places()) {
+    const float* const of_token = changes.data() + static_cast<size_t>(place) * kv_heads;
+    for (size_t head = 0; head < heads; ++head, ++to)
+      *to =
+          heads == 1 ? static_cast<float>(group) * std::accumulate(of_token, of_token + kv_heads, 0.0F) : of_token[head / group];
+  }
+}
+
+void Engine::State::fill_masses(const ReuseWork& work, std::span<float> numbers) const {
+  const auto heads = static_cast<size_t>(work.fact_heads);
   const std::vector<int32_t> places = work.tokens.places();
-  if (fact != CopyFact::kMass) {
-    for (size_t i = 0; i < places.size(); ++i) {
-      const float* const of_token = changes.data() + static_cast<size_t>(places[i]) * kv_heads;
-      for (size_t head = 0; head < heads; ++head) numbers[i * heads + head] = of_token[head / (heads / kv_heads)];
-    }
-    return;
-  }
   // Tokens whose masses by one head lie side by side: as many as the first-level cache has room for, by all heads.
   constexpr size_t kTogether = 128;
   for (size_t first = 0; first < places.size(); first += kTogether) {
@@ -372,7 +412,7 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::s
     const int32_t last = places[first + count - 1];
     const bool are_beside = last - places[first] == static_cast<int32_t>(count) - 1 && last < work.weighed;
     for (size_t head = 0; head < heads; ++head) {
-      const float* const of_head = reuse_masses.data() + head * static_cast<size_t>(tokens);
+      const float* const of_head = reuse_masses.data() + head * work.tokens.copied.size();
       float* const to = numbers.data() + first * heads + head;
       if (are_beside) {
         for (size_t i = 0; i < count; ++i) to[i * heads] = of_head[static_cast<size_t>(places[first]) + i];
@@ -384,26 +424,24 @@ void Engine::State::fill_layer_fact(const ReuseWork& work, CopyFact fact, std::s
 }
 
 void Engine::State::compute_rows(const EngineJob& job, ReuseWork& work) {
-  const auto count = static_cast<size_t>(rows_of_next_chunk(job));
-  const auto rows = std::span<const int32_t>(work.rows).subspan(static_cast<size_t>(work.next), count);
+  const std::span<const int32_t> rows = next_chunk(work);
   const OpenPass open(device, batch_of(job, rows), pool);
   Model::LayerPass pass;
-  reuse_rows.clear();
   if (work.stream != nullptr) {
+    reuse_rows.clear();
     for (const int32_t row : rows) reuse_rows.push_back(row - work.tokens.begun);
     pass.first = rule_of(job)->rule().layer;
     pass.from = stream_of(job, work);
     pass.from_rows = reuse_rows;
   } else {
-    for (const int32_t row : rows) reuse_rows.push_back(job.tokens[static_cast<size_t>(row)]);
-    pass.tokens = reuse_rows;
+    set_tokens(job, rows, pass);
   }
   pass.end = config.layers;
   pass.flows = flows.by_layer();
-  pass.wants_logits = work.answers && static_cast<size_t>(work.next) + count == work.rows.size();
+  pass.wants_logits = work.answers && static_cast<size_t>(work.next) + rows.size() == work.rows.size();
   const Matrix logits = model.run_layers(device, *workspace, pass);
-  if (!goes_by_a_layer(rule_of(job))) stats.prefill_tokens += count;
-  work.next += static_cast<int>(count);
+  if (work.stream == nullptr) stats.prefill_tokens += rows.size();
+  work.next += static_cast<int>(rows.size());
   if (!pass.wants_logits) return;
   SampleRow choice = choose_sample(job.request.sampling, 0, 0);
   if (!job.request.given.empty()) choice.given = job.request.given.front();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -32,14 +33,15 @@ struct FoundBlock {
 /// What is left to do for a prompt of which some is copied.
 struct ReuseWork {
   CopiedTokens tokens;
-  std::vector<FoundBlock> blocks;  // that are not copied yet
+  std::vector<FoundBlock> blocks;  // that are not copied yet, or not in all layers
   std::vector<int32_t> looking;    // CopiedTokens::looking_rows, of all blocks that were found
   bool answers = false;            // its last chunk has the prompt's last token, too, from which an answer follows
-  bool looks = false;              // all rows are on their way to the rule's layer
-  int next = 0;                    // token that `looks` has come to, or place in `rows`
-  std::vector<int32_t> rows;       // that are computed from that layer on, or in all layers
-  std::unique_ptr<Memory> stream;  // float32 [tokens that `looks` sees, hidden] before that layer; null: it is the first, or none
-  std::unique_ptr<Memory> masses;  // float32 [query_heads, tokens] that rows which look give; null: nobody asks
+  bool looks = false;              // `rows` are on their way to the rule's layer
+  std::vector<int32_t> rows;       // that are computed: up to that layer, then those that it chooses, or in all layers
+  int next = 0;                    // place in `rows`
+  std::unique_ptr<Memory> stream;  // float32 [tokens from `begun` on, hidden] before that layer; null: it is the first, or none
+  std::unique_ptr<Memory> masses;  // float32 [fact_heads, tokens] that rows which look give; null: nobody asks
+  int fact_heads = 1;              // query heads that the rule tells apart; 1: it has sums over all
   int weighed = 0;                 // tokens that have some by now
   KeysAndValues copies;            // of the rule's layer, as they are copied; null: nobody asks
   KeysAndValues computed;          // and as they are computed
@@ -170,18 +172,24 @@ struct Engine::State {
   void read_kept(const EngineJob& job, int layer, const KeysAndValues& kept) const;
   /// Fills what the rule's layer has to say of copied tokens, once all are computed there.
   void fill_layer_fact(const ReuseWork& work, CopyFact fact, std::span<float> numbers) const;
+  void fill_masses(const ReuseWork& work, std::span<float> numbers) const;
+  void fill_changes(const ReuseWork& work, std::unique_ptr<Memory> KeysAndValues::*which, std::span<float> numbers) const;
   /// Computes chunks of those that are filled, by rank, of as many rows as a pass takes; false: nobody is.
   bool advance_reuse();
   /// The first in rank; null: nobody is filled.
   EngineJob* next_to_fill();
-  int rows_of_next_chunk(const EngineJob& job) const;
+  std::span<const int32_t> next_chunk(const ReuseWork& work) const;
   void fill_chunk(EngineJob& job);
   bool is_filling() const;
   /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's, and the device
   /// has that.
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
-  /// Copies the blocks that were found, in layers from `first_layer` on.
-  void copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const;
+  /// Looks for a segment's blocks, of which `frozen` gets the texts that some are of.
+  void find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work, std::set<uint64_t>& frozen) const;
+  /// Copies the blocks that were found.
+  void copy_blocks(const EngineJob& job, const ReuseWork& work, GroupLayers layers) const;
+  /// Those that are computed up to the rule's layer.
+  std::vector<int32_t> rows_to_look_with(const EngineJob& job, const ReuseWork& work) const;
   /// Those whose pages others have taken since they were found.
   void lose_taken_blocks(ReuseWork& work) const;
   /// What of a job is exact and what others may look for, as far as it is known which blocks are copies.
@@ -190,6 +198,8 @@ struct Engine::State {
   bool reserve_reuse(const EngineJob& job, ReuseWork& work) const;
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
+  /// Those of the rows, for as long as nobody else calls it.
+  void set_tokens(const EngineJob& job, std::span<const int32_t> rows, Model::LayerPass& pass);
   /// A chunk on its way to the rule's layer.
   void look(const EngineJob& job, ReuseWork& work);
   /// Of a job of which all rows have come to the rule's layer.

@@ -54,9 +54,9 @@ class AttentionOperations : public virtual ObservedOperations {
     std::span<const int32_t> rows;  // of the pass, ascending
     int known = 0;                  // tokens that have sums by now; what others have does not count
   };
-  /// Adds to masses (float32 [query_heads, tokens] on the device) what some rows of a pass with one sequence, which sees all,
-  /// give each token up to themselves (SparseX, equation 2). q as for `attention`. Returns how many tokens have sums then. May
-  /// allocate.
+  /// Adds to masses (float32 [query_heads, tokens] on the device, or [1, tokens]: of all heads) what some rows of a pass with one
+  /// sequence, which sees all, give each token up to themselves (SparseX, equation 2). q as for `attention`. Returns how many
+  /// tokens have sums then. May allocate.
   virtual int add_row_masses(const RowMasses& call, Matrix q, Matrix masses) = 0;
 };
 

@@ -103,10 +103,13 @@ struct TokenMove {
   int32_t heads = 1;
 };
 
-/// Layers of a group of the cache.
+/// Those layers of a group of the cache that are layers [first, end) of the model.
 struct GroupLayers {
   int group = 0;
-  int first = 0;  // layer of the model: those before it are none of them
+  int first = 0;
+  int end = INT32_MAX;
+
+  bool has(int layer) const { return first <= layer && layer < end; }
 };
 
 /// Tokens side by side in a page that are copied to another, where their text stands elsewhere.

@@ -22,10 +22,12 @@ class RecomputeRule {
   /// Whether it depends on one of a layer, or on one by query head.
   bool reads_layer() const;
   bool reads_heads() const;
+  /// Whether of facts by query head it reads but the sums over all heads.
+  virtual bool sums_heads() const = 0;
   /// That `select` takes for so many blocks, about.
   virtual size_t bytes(int blocks) const = 0;
 
-  /// Fills the numbers of one fact of the blocks, [blocks, page] or [blocks, page, heads].
+  /// Fills the numbers of one fact of the blocks, [blocks, page] or [blocks, page, heads]; where the rule sums heads, the sums.
   using Fill = std::function<void(CopyFact fact, std::span<float> numbers)>;
   /// The tokens that are computed again, of `blocks` copied blocks that lie one behind the other: ascending. `fill` is called for
   /// every fact that is read, last for those that a layer has to say, which a device may still be computing. `seed`: of

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "kernels/reference/oracle.h"
@@ -69,8 +70,15 @@ TEST(RecomputeRule, SelectsWhatTheReferenceDoes) {
         }
         const auto fill = [&](CopyFact fact, std::span<float> numbers) {
           EXPECT_TRUE(rule->reads(fact));
-          ASSERT_EQ(numbers.size(), facts.at(fact).size());
-          std::copy(facts.at(fact).begin(), facts.at(fact).end(), numbers.begin());
+          const std::vector<float>& all = facts.at(fact);
+          if (!rule->sums_heads() || all.size() == static_cast<size_t>(blocks * page)) {
+            ASSERT_EQ(numbers.size(), all.size());
+            std::copy(all.begin(), all.end(), numbers.begin());
+            return;
+          }
+          ASSERT_EQ(numbers.size() * kHeads, all.size());
+          for (size_t i = 0; i < numbers.size(); ++i)
+            numbers[i] = std::accumulate(all.begin() + ptrdiff_t(i * kHeads), all.begin() + ptrdiff_t((i + 1) * kHeads), 0.0F);
         };
         ASSERT_EQ(rule->select(blocks, 1, fill), wanted(rule->rule().graph, blocks, facts))
             << body << ", " << blocks << " blocks";
@@ -89,17 +97,24 @@ TEST(RecomputeRule, SaysWhatItReads) {
   EXPECT_TRUE(places->select(0, 0, {}).empty());
   const auto masses = testing::rule_of(flow_that("return sluice.topk_tokens(r.mass:sum('head'), {k = 1})", 8), kHeads);
   EXPECT_TRUE(masses->reads_layer());
+  EXPECT_TRUE(masses->sums_heads());
+  for (const char* const other :
+       {"r.mass:max('head')", "r.mass:sum('head') + r.key_change:mean('head')", "(2 * r.mass):sum('head')"}) {
+    const std::string body = "return sluice.topk_tokens(" + std::string(other) + ", {k = 1})";
+    EXPECT_FALSE(testing::rule_of(flow_that(body, 8), kHeads)->sums_heads()) << other;
+  }
 }
 
 TEST(RecomputeRule, SeesAsManyHeadsAsModelsHave) {
   for (const int heads : {17, 32, 40, 64}) {
     const auto rule = testing::shipped_rule("sparsex", heads);
     EXPECT_TRUE(rule->reads_heads());
+    EXPECT_TRUE(rule->sums_heads());
     constexpr int kBlocks = 3;
     const auto fill = [&](CopyFact fact, std::span<float> numbers) {
       std::fill(numbers.begin(), numbers.end(), fact == CopyFact::kMass ? 0.0F : 100.0F);
       if (fact == CopyFact::kLooks) std::fill(numbers.begin(), numbers.end(), 0.0F);
-      if (fact == CopyFact::kMass) numbers[static_cast<size_t>(20 * heads + heads - 1)] = 1;  // by the last head
+      if (fact == CopyFact::kMass) numbers[20] = 1;
     };
     const std::vector<int32_t> chosen = rule->select(kBlocks, 1, fill);
     EXPECT_EQ(chosen.size(), 8U) << "0.15 of 48 tokens";

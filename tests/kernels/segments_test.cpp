@@ -173,13 +173,16 @@ TEST(RowMasses, AreWhatFloat64Gives) {
     std::vector<int32_t> chosen;
     for (int row = 0; row < rows; row += 3) chosen.push_back(row);
     std::vector<float> masses(size_t(length) * size_t(query_heads), 0.5F);  // [query_heads, length]
+    std::vector<float> of_all(size_t(length), 0.5F);
     const int known = length / 2;
     {
       const OpenPass open(*device, batch.batch(), batch.pool());
-      const int seen =
-          device->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.2F, .rows = chosen, .known = known},
-                                 test::matrix_of(q, query_heads * kDim), test::matrix_of(masses, length));
-      EXPECT_EQ(seen, std::max(known, length - rows + chosen.back() + 1));
+      for (std::vector<float>* const to : {&masses, &of_all}) {
+        const int seen =
+            device->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.2F, .rows = chosen, .known = known},
+                                   test::matrix_of(q, query_heads * kDim), test::matrix_of(*to, length));
+        EXPECT_EQ(seen, std::max(known, length - rows + chosen.back() + 1));
+      }
     }
     const int seen = length - rows + chosen.back() + 1;
     std::vector<double> wanted(masses.size(), 0.5);
@@ -204,6 +207,12 @@ TEST(RowMasses, AreWhatFloat64Gives) {
       }
     }
     for (size_t i = 0; i < masses.size(); ++i) EXPECT_NEAR(masses[i], wanted[i], 1e-4) << i;
+    for (size_t token = 0; token < of_all.size(); ++token) {
+      const double before = int(token) >= known && int(token) < seen ? 0 : 0.5;
+      double sum = before;
+      for (size_t i = token; i < wanted.size(); i += of_all.size()) sum += wanted[i] - before;
+      EXPECT_NEAR(of_all[token], sum, 3e-4) << token;
+    }
   }
 }
 

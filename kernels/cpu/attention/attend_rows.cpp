@@ -59,12 +59,14 @@ void Attend::add_row_masses(const BatchRows& pass, const Device::RowMasses& call
     add_masses(kv_pages(head), pages, rows_of(head, 0, count), first, std::min(kMassTokens, length - first), group, call.scale,
                scratch[static_cast<size_t>(thread)].as<float>(), given.data() + at);
   });
+  const bool by_head = masses.rows == call.query_heads;
   for (int head = 0; head < call.query_heads; ++head) {
-    float* const sums = masses.row(head);
+    float* const sums = masses.row(by_head ? head : 0);
     const float* const of_head = given.data() + int64_t{head / group} * length * group + head % group;
+    const int known = by_head || head == 0 ? call.known : length;
     for (int token = 0; token < length; ++token) {
       const float mass = of_head[int64_t{token} * group];
-      sums[token] = token < call.known ? sums[token] + mass : mass;
+      sums[token] = token < known ? sums[token] + mass : mass;
     }
   }
 }

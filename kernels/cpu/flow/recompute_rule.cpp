@@ -14,12 +14,36 @@
 namespace sluice {
 namespace {
 
+/// Whether nothing is done with facts by head but to sum them over all heads.
+bool sums_all_heads(const FlowGraph& graph) {
+  const auto by_head = [&](NodeId id) { return has_axis(graph.nodes[static_cast<size_t>(id)].shape, Axis::kHead); };
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    if (has_axis(node.shape, Axis::kHead) && node.op != Op::kLoad) return false;
+    const bool is_sum = node.op == Op::kSum && node.attributes.axis == Axis::kHead;
+    return is_sum || std::none_of(node.inputs.begin(), node.inputs.end(), by_head);
+  });
+}
+
+/// The same with one head.
+FlowGraph with_one_head(FlowGraph graph) {
+  const auto narrow = [](Shape& shape) {
+    for (Dimension& dimension : shape) {
+      if (dimension.axis == Axis::kHead) dimension.extent = 1;
+    }
+  };
+  graph.geometry.group = 1;
+  for (Node& node : graph.nodes) narrow(node.shape);
+  for (State& state : graph.states) narrow(state.shape);
+  return graph;
+}
+
 /// The index stage of a flow whose pages are copied blocks, and whose states are facts.
 class CpuRecomputeRule final : public RecomputeRule {
  public:
   explicit CpuRecomputeRule(std::shared_ptr<const Recompute> rule) : rule_(std::move(rule)) {
     if (rule_->kind != Recompute::Kind::kSelected) return;
-    flow_ = cpu::compile_flow(compile(rule_->graph).plan, 1, 1);
+    sums_heads_ = sums_all_heads(rule_->graph);
+    flow_ = cpu::compile_flow(compile(sums_heads_ ? with_one_head(rule_->graph) : rule_->graph).plan, 1, 1);
     constexpr int kFew = 64;
     constexpr int kMore = 1024;
     fixed_bytes_ = measure(kFew);
@@ -33,6 +57,8 @@ class CpuRecomputeRule final : public RecomputeRule {
     const std::vector<State>& states = flow_->plan().graph.states;
     return std::any_of(states.begin(), states.end(), [&](const State& state) { return fact_of(state) == fact; });
   }
+
+  bool sums_heads() const override { return sums_heads_; }
 
   size_t bytes(int blocks) const override { return fixed_bytes_ + block_bytes_ * static_cast<size_t>(blocks); }
 
@@ -106,6 +132,7 @@ class CpuRecomputeRule final : public RecomputeRule {
 
   std::shared_ptr<const Recompute> rule_;
   std::unique_ptr<cpu::Flow> flow_;  // of kSelected
+  bool sums_heads_ = false;
   size_t fixed_bytes_ = 0;
   size_t block_bytes_ = 0;
   mutable std::mutex mutex_;

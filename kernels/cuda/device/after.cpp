@@ -5,6 +5,8 @@
 #include "kernels/cuda/flow/device_flow.h"
 #include "kernels/cuda/flow/eviction.h"
 #include "kernels/cuda/flow/state.h"
+#include "kernels/cuda/primitives/round_up.h"
+#include "kernels/cuda/rows/rows.h"
 #include "kernels/device/checks.h"
 
 // What CudaDevice does for flows that look back: what prompts gave their tokens, after stages of prompts, and tokens that leave.
@@ -226,8 +228,18 @@ int CudaDevice::add_row_masses(const RowMasses& call, Matrix q, Matrix masses) {
                           .pages = pass_.arrays(stream_.get(), group).page_indices + pass_.first_page(group, 0),
                           .slots = rows + count,
                           .length = slots.back() + 1};
-  grow(prefill_workspace_, sums.workspace_bytes(prompt.rows, of_group));
-  sums.add(prompt, static_cast<float*>(masses.data), masses.stride, call.known, prefill_workspace_.data(), stream_.get());
+  auto* const to = static_cast<float*>(masses.data);
+  const size_t workspace = round_up<size_t>(sums.workspace_bytes(prompt.rows, of_group), sizeof(float4));
+  if (masses.rows == call.query_heads) {
+    grow(prefill_workspace_, workspace);
+    sums.add(prompt, to, masses.stride, call.known, prefill_workspace_.data(), stream_.get());
+    return seen;
+  }
+  const int64_t length = round_up<int64_t>(prompt.length, 4);
+  grow(prefill_workspace_, workspace + static_cast<size_t>(call.query_heads * length) * sizeof(float));
+  auto* const of_heads = reinterpret_cast<float*>(prefill_workspace_.as<std::byte>() + workspace);
+  sums.add(prompt, of_heads, length, 0, prefill_workspace_.data(), stream_.get());
+  cuda::add_rows({of_heads, DataType::kF32, call.query_heads, prompt.length, length}, call.known, to, stream_.get());
   return seen;
 }
 

@@ -218,6 +218,15 @@ __global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, cons
   }
 }
 
+__global__ void add_rows_kernel(const float* x, int64_t rows, int64_t columns, int64_t stride, int64_t known, float* sums) {
+  begin_row_kernel();
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= columns) return;
+  float sum = column < known ? sums[column] : 0;
+  for (int64_t row = 0; row < rows; ++row) sum += x[row * stride + column];
+  sums[column] = sum;
+}
+
 }  // namespace
 
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
@@ -230,6 +239,13 @@ void square_distances(const Matrix& a, const Matrix& b, int parts, float* sums, 
   if (count == 0) return;
   launch_overlapping(distance_kernel, {blocks_for((count + kWarps - 1) / kWarps), dim3(32 * kWarps)}, stream, view_of(a),
                      view_of(b), count, parts, a.columns / parts, sums);
+}
+
+void add_rows(const Matrix& x, int64_t known, float* sums, Stream stream) {
+  constexpr int kThreads = 128;
+  if (x.columns == 0) return;
+  launch_overlapping(add_rows_kernel, {blocks_for((x.columns + kThreads - 1) / kThreads), dim3(kThreads)}, stream,
+                     static_cast<const float*>(x.data), x.rows, x.columns, x.stride, known, sums);
 }
 
 void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream) {

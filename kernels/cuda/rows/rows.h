@@ -17,6 +17,8 @@ using Stream = CUstream_st*;
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream);
 /// sums[row, part] of (a - b)^2 over a part of the columns.
 void square_distances(const Matrix& a, const Matrix& b, int parts, float* sums, Stream stream);
+/// sums[column] of the rows of x, a float32 matrix, and of what the first `known` have.
+void add_rows(const Matrix& x, int64_t known, float* sums, Stream stream);
 /// out[i] = table[tokens[i]] or, where tokens[i] < 0, table[picked[-1 - tokens[i]]]; all in device memory.
 void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream);
 /// x += delta (if not null), then out = x / sqrt(mean(x^2) + epsilon) * gain.

@@ -51,15 +51,17 @@ TEST_F(CudaSegments, CopiesAreThoseByWayOfTheHost) {
         for (int i = 0; shift % 2 == 0 && i < dim / 2; ++i)
           rope.inverse_frequencies.push_back(std::pow(5e5F, -2.0F * float(i) / float(dim)) / float(1 + i % 3));
         const std::vector<ShiftedRun> runs = draw_runs(kPages, page, shift);
-        // From one layer on, and those before it.
+        // All layers, and some.
         pool->clear_pages(0, targets);
-        const GroupLayers from{.group = 0, .first = shift == 1 ? 1 : shift == -17 ? 2 : 0};
-        device_->copy_shifted(*pool, from, runs, rope);
+        const GroupLayers some = shift == 1     ? GroupLayers{.first = 1}
+                                 : shift == -17 ? GroupLayers{.first = 1, .end = 2}
+                                                : GroupLayers{};
+        device_->copy_shifted(*pool, some, runs, rope);
         const size_t numbers = size_t(kLayers) * kPages * size_t(page) * size_t(heads) * size_t(dim);
         std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
         pool->read(targets, kPages * page, keys.data(), values.data());
         pool->clear_pages(0, targets);
-        device_->CacheOperations::copy_shifted(*pool, from, runs, rope);
+        device_->CacheOperations::copy_shifted(*pool, some, runs, rope);
         pool->read(targets, kPages * page, wanted_keys.data(), wanted_values.data());
         ASSERT_EQ(values, wanted_values) << dim << " channels, shift " << shift;
         // Sums in another order may round to the neighbour.
@@ -159,10 +161,11 @@ TEST_F(CudaSegments, RowMassesAreWhatFloat64Gives) {
       for (int row = 0; row < rows; row += 3) chosen.push_back(row);
       const int known = length / 2;
       const Held masses = hold(std::vector<float>(size_t(length) * size_t(query_heads), 0.5F), query_heads, length, kF32);
-      {
+      const Held of_all = hold(std::vector<float>(size_t(length), 0.5F), 1, length, kF32);
+      for (const Held* const to : {&masses, &of_all}) {
         const OpenPass open(*device_, batch.view(), *pool);
         EXPECT_EQ(device_->add_row_masses({.layer = 1, .query_heads = query_heads, .scale = 0.1F, .rows = chosen, .known = known},
-                                          q.matrix, masses.matrix),
+                                          q.matrix, to->matrix),
                   std::max(known, length - rows + chosen.back() + 1));
       }
       const int seen = length - rows + chosen.back() + 1;
@@ -189,6 +192,13 @@ TEST_F(CudaSegments, RowMassesAreWhatFloat64Gives) {
         }
       }
       for (size_t i = 0; i < given.size(); ++i) ASSERT_NEAR(given[i], wanted[i], 2e-4) << dim << " " << group << " " << i;
+      const std::vector<float> sums = fetch(of_all.matrix);
+      for (size_t token = 0; token < sums.size(); ++token) {
+        const double before = int(token) >= known && int(token) < seen ? 0 : 0.5;
+        double sum = before;
+        for (size_t i = token; i < wanted.size(); i += sums.size()) sum += wanted[i] - before;
+        ASSERT_NEAR(sums[token], sum, 5e-4) << dim << " " << group << " " << token;
+      }
     }
   }
 }

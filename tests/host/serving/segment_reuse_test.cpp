@@ -47,9 +47,10 @@ ParameterValues with_share(const std::string& share) { return {{"page", "8"}, {"
 std::vector<int32_t> rows(const CopiedTokens& tokens, const RecomputeRule* rule, const std::map<int, float>& scores = {}) {
   const auto fill = [&](CopyFact, std::span<float> numbers) {
     const std::vector<int32_t> places = tokens.places();
-    ASSERT_EQ(numbers.size(), places.size() * kHeads);
+    const size_t heads = rule->sums_heads() ? 1 : kHeads;
+    ASSERT_EQ(numbers.size(), places.size() * heads);
     for (size_t i = 0; i < numbers.size(); ++i) {
-      const auto found = scores.find(places[i / kHeads]);
+      const auto found = scores.find(places[i / heads]);
       numbers[i] = found == scores.end() ? 0 : found->second;
     }
   };
