@@ -3,11 +3,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/evaluation/flow_script.h"
 #include "scripting/base/printable_text.h"
+#include "scripting/graph/pattern_report.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
 #include "scripting/passes/cache_limit.h"
@@ -39,6 +41,16 @@ void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json
 /// Exit code 1 without another message: the JSON has said it.
 [[noreturn]] void end_with_diagnostics() { throw CLI::RuntimeError(1); }
 
+constexpr int kTokens = 8192;  // that patterns are looked at for
+constexpr int kLayersOfMini = 8;
+constexpr int kKvHeadsOfMini = 2;
+
+/// What the flow's patterns leave queries of the mini to see.
+std::vector<PatternFigures> figures_of_patterns(const FlowGraph& graph, const TraceOptions& trace) {
+  if (graph.patterns.empty()) return {};
+  return pattern_figures(graph, trace.layers > 0 ? trace.layers : kLayersOfMini, kKvHeadsOfMini, kTokens);
+}
+
 void check(const CheckOptions& options) {
   try {
     const Plan plan = compile(read_flow(options.flow).trace(options.trace)).plan;
@@ -54,7 +66,11 @@ void check(const CheckOptions& options) {
       states += program->graph.states.size();
       steps += program->index.size() + program->after.size();
     }
+    const std::vector<PatternFigures> figures = figures_of_patterns(graph, options.trace);
     if (options.json) {
+      nlohmann::json patterns = nlohmann::json::array();
+      for (const PatternFigures& each : figures)
+        patterns.push_back({{"text", each.text}, {"tokens", kTokens}, {"blind", each.blind}});
       print_json(true, nlohmann::json::array(),
                  {{"name", graph.name},
                   {"page", graph.geometry.page},
@@ -65,6 +81,7 @@ void check(const CheckOptions& options) {
                   {"states", states},
                   {"steps", steps},
                   {"recompute", graph.recompute != nullptr},
+                  {"patterns", std::move(patterns)},
                   {"page_bytes", plan.layout.bytes}});
       return;
     }
@@ -72,6 +89,10 @@ void check(const CheckOptions& options) {
                printable(options.flow), printable(graph.name),
                plan.variants.empty() ? "" : fmt::format(" {} programs,", plan.variants.size() + 1), graph.geometry.page,
                operators, steps, fields, states, graph.recompute == nullptr ? "" : ", a rule for copied text");
+    for (const PatternFigures& each : figures) {
+      if (each.blind > 0)
+        fmt::print("  of {} queries under {}, {} see nothing, and give zeros\n", kTokens, printable(each.text), each.blind);
+    }
   } catch (const FlowError& error) {
     if (!options.json) throw;
     print_json(false,

@@ -133,7 +133,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.stage.empty()) json["stage"] = flow.stage;
   if (!flow.message.empty()) json["message"] = flow.message;
   if (!flow.hint.empty()) json["hint"] = flow.hint;
-  if (!flow.prefill.empty()) json["prefill"] = flow.prefill;
+  if (!flow.prefill.empty() && !flow.tasks.empty()) json["prefill"] = flow.prefill;
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
   json[metrics::kScore.report.value] = flow.score ? ordered_json(*flow.score) : ordered_json();
   json["stages"] = ordered_json::array();

@@ -290,6 +290,7 @@ std::string to_table(const Report& report, bool details) {
     if (!flow.untraced_hint.empty()) text += fmt::format("  hint: {}\n", flow.untraced_hint);
   }
   for (const FlowReport& flow : report.flows) {
+    if (flow.tasks.empty()) continue;  // no prompt was computed
     if (flow.prefill == "pattern") text += fmt::format("\n{}: prompts were computed under its pattern, too.\n", flow.name);
     if (flow.prefill == "dense")
       text += fmt::format("\n{}: prompts were computed densely; only answers have its pattern.\n", flow.name);

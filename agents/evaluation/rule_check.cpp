@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -47,7 +48,12 @@ std::optional<std::string> check_rule_against_reference(const Recompute& rule) {
       const std::vector<int32_t> tokens =
           is_of_tokens(graph, graph.selection()) ? wanted.selected : oracle::tokens_of_pages(graph, wanted.selected, row.tokens);
       const auto fill = [&](CopyFact fact, std::span<float> to) {
-        std::copy(facts.at(fact).begin(), facts.at(fact).end(), to.begin());
+        const std::vector<float>& numbers = facts.at(fact);
+        const auto summed = static_cast<ptrdiff_t>(numbers.size() / to.size());  // heads, where the rule wants sums
+        for (size_t i = 0; i < to.size(); ++i) {
+          const auto first = numbers.begin() + static_cast<ptrdiff_t>(i) * summed;
+          to[i] = std::accumulate(first, first + summed, 0.0F);
+        }
       };
       if (compiled->select(blocks, kSeed, fill) == tokens) continue;
       return fmt::format("flow.recompute chooses other tokens of {} blocks than the reference", blocks);

@@ -215,8 +215,39 @@ std::string Session::show_selection(const FlowGraph& graph, NodeId selection, co
   const oracle::Row row = capture_->row(options_.place.layer, options_.place.head);
   const std::vector<double> mass = page_mass(row, of_tokens ? 1 : graph.geometry.page);
   const auto all = static_cast<int>(mass.size());
-  return fmt::format("{} of {} {}, {:.1f}% of the dense attention mass\n{}", selected.size(), all, of_tokens ? "tokens" : "pages",
-                     100 * mass_of(selected, mass), page_strip(selected, all, options_.style));
+  std::string share = fmt::format("{:.1f}%", 100 * mass_of(selected, mass));
+  const bool has_beside = graph.selection() == selection && graph.beside() != nullptr;
+  if (has_beside || !graph.patterns.empty()) {
+    const std::vector<double> of_token = page_mass(row, 1);
+    const std::vector<bool> seen = attended_tokens(graph, selection, selected, options_.place, of_token.size());
+    double sum = 0;
+    for (size_t token = 0; token < seen.size(); ++token) sum += seen[token] ? of_token[token] : 0;
+    share = fmt::format("with the pattern {} {} of {} tokens, {:.1f}%", has_beside ? "beside them" : "around them",
+                        std::count(seen.begin(), seen.end(), true), seen.size(), 100 * sum);
+  }
+  return fmt::format("{} of {} {}, {} of the dense attention mass\n{}", selected.size(), all, of_tokens ? "tokens" : "pages",
+                     share, page_strip(selected, all, options_.style));
+}
+
+std::vector<bool> Session::attended_tokens(const FlowGraph& graph, NodeId selection, const std::vector<int32_t>& selected,
+                                           const Place& place, size_t tokens) const {
+  std::vector<bool> seen(tokens, selection == kNoNode);
+  const auto unit = selection != kNoNode && is_of_tokens(graph, selection) ? size_t{1} : static_cast<size_t>(graph.geometry.page);
+  for (const int32_t page : selected) {
+    const size_t first = static_cast<size_t>(page) * unit;
+    std::fill_n(seen.begin() + static_cast<std::ptrdiff_t>(first), std::min(unit, tokens - first), true);
+  }
+  const Pattern* const beside = graph.selection() == selection ? graph.beside() : nullptr;
+  const int around = graph.patterns.empty() ? LayerPatterns::kNone : graph.patterns.place_of(place.layer, model_.config().layers);
+  const auto last = static_cast<int64_t>(tokens) - 1;
+  for (size_t token = 0; token < tokens; ++token) {
+    const auto at = static_cast<int64_t>(token);
+    if (beside != nullptr && beside->sees(last, at)) seen[token] = true;
+    if (around != LayerPatterns::kNone &&
+        !graph.patterns.patterns[static_cast<size_t>(around)].of_head(place.head).sees(last, at))
+      seen[token] = false;
+  }
+  return seen;
 }
 
 Vocabulary Session::vocabulary() const { return {command_names(), draft_.names(), draft_.members()}; }

@@ -152,25 +152,15 @@ std::string Session::plan(const std::string&) {
 double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const {
   const ModelConfig& config = model_.config();
   if (!graph.layers.is_sparse(layer, config.layers)) return 1;
-  const int place = graph.patterns.place_of(layer, config.layers);
   double share = 0;
   for (int head = 0; head < config.kv_heads; ++head) {
     limits.check();
     const std::vector<double> mass = page_mass(capture_->row(layer, head), 1);
-    std::vector<bool> seen(mass.size(), graph.sources.empty());
-    if (graph.selection() != kNoNode) {
-      const auto unit = static_cast<size_t>(is_of_tokens(graph, graph.selection()) ? 1 : graph.geometry.page);
-      for (const int32_t page : evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages) {
-        const size_t first = static_cast<size_t>(page) * unit;
-        std::fill_n(seen.begin() + static_cast<std::ptrdiff_t>(first), std::min(unit, seen.size() - first), true);
-      }
-    }
+    std::vector<int32_t> selected;
+    if (graph.selection() != kNoNode)
+      selected = evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages;
+    const std::vector<bool> seen = attended_tokens(graph, graph.selection(), selected, {layer, head}, mass.size());
     for (size_t token = 0; token < seen.size(); ++token) {
-      const auto last = static_cast<int64_t>(seen.size()) - 1;
-      const auto at = static_cast<int64_t>(token);
-      if (graph.beside() != nullptr && graph.beside()->sees(last, at)) seen[token] = true;
-      if (place != LayerPatterns::kNone && !graph.patterns.patterns[static_cast<size_t>(place)].of_head(head).sees(last, at))
-        seen[token] = false;
       if (seen[token]) share += mass[token] / config.kv_heads;
     }
   }
@@ -202,7 +192,8 @@ std::string Session::time(const std::string&) {
   return fmt::format("one decode step of this head on {}\n", device_.info().name) +
          line("dense attention", times.dense, fmt::format("{} pages", times.all_pages)) +
          line("the flow", times.flow, fmt::format("{:.2f}x dense", times.dense / times.flow)) +
-         line("  its attention", times.selected, fmt::format("{} pages", times.pages)) +
+         line("  its attention", times.selected,
+              fmt::format("{} pages{}", times.pages, plan.graph.beside() == nullptr ? "" : ", without the pattern beside them")) +
          line(plan.graph.beside() == nullptr ? "  its index stage" : "  all else of it",
               std::max(0.0, times.flow - times.selected), "the difference");
 }
@@ -237,7 +228,8 @@ std::string Session::save(const std::string& argument) {
   std::error_code unknown;
   const char* what = std::filesystem::is_regular_file(argument, unknown) ? "replaced" : "written";
   OutputFile(argument, {}).write(draft_.script().text);
-  return fmt::format("{} {}{}\n", printable(argument), what, draft_.selection() ? "" : "; it selects no pages yet");
+  return fmt::format("{} {}{}\n", printable(argument), what,
+                     draft_.selection() || draft_.assigns_pattern() ? "" : "; it selects no pages yet");
 }
 
 std::string Session::show_flow(const std::string&) { return printable(draft_.script().text); }

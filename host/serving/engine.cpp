@@ -190,8 +190,10 @@ void Engine::State::check(const Request& request) const {
                      "shorten the prompt or generate less");
   }
   if (!scheduler.could_hold(static_cast<int>(tokens))) {
-    throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {} tokens", prompt,
-                                 request.max_tokens, scheduler.longest()),
+    const int64_t kept = scheduler.most_kept(static_cast<int>(tokens));
+    throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {} tokens{}", prompt,
+                                 request.max_tokens, scheduler.longest(),
+                                 kept < tokens ? fmt::format("; of this sequence up to {} are kept at a time", kept) : ""),
                      "make the pool larger, or shorten the prompt");
   }
   if (!flows.empty()) check_states(tokens, static_cast<int>(prompt));

@@ -29,10 +29,12 @@ bool reads(const RecomputeRule* rule, std::initializer_list<CopyFact> facts) {
 bool reads_masses(const RecomputeRule* rule) { return reads(rule, {CopyFact::kMass}); }
 bool reads_changes(const RecomputeRule* rule) { return reads(rule, {CopyFact::kKeyChange, CopyFact::kValueChange}); }
 
-/// Whether blocks are copied while the host chooses: up to the rule's layer all are computed.
-bool copies_late(const RecomputeRule* rule) { return goes_by_a_layer(rule) && !reads_changes(rule); }
 /// Keys of the first layer depend on nothing but a token and its position: those of copies are what would be computed.
-bool looks_at_copies(const RecomputeRule* rule) { return copies_late(rule) && rule->rule().layer == 0; }
+bool looks_at_copies(const RecomputeRule* rule) {
+  return goes_by_a_layer(rule) && !reads_changes(rule) && rule->rule().layer == 0;
+}
+/// Whether blocks are copied while the host chooses: up to the rule's layer all are computed.
+bool copies_late(const RecomputeRule* rule) { return goes_by_a_layer(rule) && !reads_changes(rule) && !looks_at_copies(rule); }
 
 /// Query heads that a rule tells apart; 1: it has sums over all.
 int fact_heads_of(const RecomputeRule& rule, const ModelConfig& config) { return rule.sums_heads() ? 1 : config.query_heads; }
@@ -96,11 +98,9 @@ void Engine::State::begin_reuse(EngineJob& job) {
   for (const Segment& segment : job.request.segments) {
     find_blocks(job, segment, *work, frozen);
     if (copies_late(rule)) continue;
-    copy_blocks(job, *work, {});  // while the host looks for the next
-    work->blocks.clear();
+    copy_blocks(job, *work, 0);  // while the host looks for the next
   }
   if (found.count() == 0) return;
-  if (looks_at_copies(rule)) copy_blocks(job, *work, {.end = 1});
   // Under a flow the last token is a decode step of its own.
   work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
   if (!reserve_reuse(job, *work)) return;  // what is computed takes the copies' place
@@ -148,11 +148,12 @@ void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, Re
   }
 }
 
-void Engine::State::copy_blocks(const EngineJob& job, const ReuseWork& work, GroupLayers layers) const {
+void Engine::State::copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const {
   std::vector<ShiftedRun> runs;
   for (const FoundBlock& block : work.blocks)
     add_runs(block.view, block.first, work.tokens.block, job.pages(), cache.page(), runs);
-  device.copy_shifted(pool, layers, runs, config.rope);
+  work.blocks.clear();
+  device.copy_shifted(pool, {.group = 0, .first = first_layer}, runs, config.rope);
 }
 
 std::vector<int32_t> Engine::State::rows_to_look_with(const EngineJob& job, const ReuseWork& work) const {
@@ -210,7 +211,7 @@ bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) 
   return bytes <= static_cast<int64_t>(pool.bytes()) / 2 + kBeyondThePool;
 }
 
-bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) const {
+bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) {
   const RecomputeRule* const rule = rule_of(job);
   if (!goes_by_a_layer(rule)) return true;
   const auto tokens = static_cast<size_t>(job.stored_tokens());
@@ -220,7 +221,9 @@ bool Engine::State::reserve_reuse(const EngineJob& job, ReuseWork& work) const {
     const auto rows = static_cast<size_t>(filled_tokens(job, work) - work.tokens.begun);
     if (rule->rule().layer > 0) work.stream = floats(rows * static_cast<size_t>(config.hidden));
     work.fact_heads = fact_heads_of(*rule, config);
-    if (reads_masses(rule)) work.masses = floats(tokens * static_cast<size_t>(work.fact_heads));
+    const size_t masses = tokens * static_cast<size_t>(work.fact_heads);
+    const bool is_spared = spare_masses != nullptr && spare_masses->bytes() >= masses * sizeof(float);
+    if (reads_masses(rule)) work.masses = is_spared ? std::move(spare_masses) : floats(masses);
     if (reads_changes(rule)) {
       work.copies = {floats(of_layer), floats(of_layer)};
       work.computed = {floats(of_layer), floats(of_layer)};
@@ -357,15 +360,17 @@ void Engine::State::choose_rows(EngineJob& job, ReuseWork& work) {
     if (fact == CopyFact::kMass) {
       reuse_masses.resize(work.tokens.copied.size() * static_cast<size_t>(work.fact_heads));
       device.read(reuse_masses.data(), work.masses->data(), reuse_masses.size() * sizeof(float));
-      copy_blocks(job, work, {.first = rule->rule().layer + 1});  // while the host chooses
-      work.blocks.clear();
+      if (copies_late(rule)) copy_blocks(job, work, rule->rule().layer + 1);  // while the host chooses
     }
     fill_layer_fact(work, fact, numbers);
   };
   work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
   if (copies_late(rule)) note_copies(job, work);
   if (work.answers) work.rows.push_back(job.stored_tokens());
-  // Masses stay until the end: giving memory back waits for the copies.
+  // Others stay until the end: giving memory back waits for the copies.
+  constexpr size_t kMostSpare = size_t{16} << 20;
+  const bool is_larger = work.masses != nullptr && (spare_masses == nullptr || spare_masses->bytes() < work.masses->bytes());
+  if (is_larger && work.masses->bytes() <= kMostSpare) spare_masses = std::move(work.masses);
   work.copies = {};
   work.computed = {};
   work.looks = false;

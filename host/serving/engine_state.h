@@ -33,7 +33,7 @@ struct FoundBlock {
 /// What is left to do for a prompt of which some is copied.
 struct ReuseWork {
   CopiedTokens tokens;
-  std::vector<FoundBlock> blocks;  // that are not copied yet, or not in all layers
+  std::vector<FoundBlock> blocks;  // that are not copied yet
   std::vector<int32_t> looking;    // CopiedTokens::looking_rows, of all blocks that were found
   bool answers = false;            // its last chunk has the prompt's last token, too, from which an answer follows
   bool looks = false;              // `rows` are on their way to the rule's layer
@@ -132,11 +132,12 @@ struct Engine::State {
   bool stepping = false;
   bool any_cancelled = false;
   EngineStats stats;
-  BatchBuilder reuse_batch;         // of a chunk of a prompt that is partly copied
-  std::vector<int32_t> reuse_rows;  // the same
-  std::vector<float> reuse_masses;  // of the prompt whose rows are chosen: [query_heads, tokens]
-  uint64_t turns = 0;               // chunks of such prompts
-  bool may_fill = false;            // somebody was filled when it was looked last, or has begun since
+  BatchBuilder reuse_batch;              // of a chunk of a prompt that is partly copied
+  std::vector<int32_t> reuse_rows;       // the same
+  std::vector<float> reuse_masses;       // of the prompt whose rows are chosen: [fact_heads, tokens]
+  std::unique_ptr<Memory> spare_masses;  // of an earlier prompt: to get memory takes longer than to choose
+  uint64_t turns = 0;                    // chunks of such prompts
+  bool may_fill = false;                 // somebody was filled when it was looked last, or has begun since
 
  private:
   void check(const Request& request) const;
@@ -186,8 +187,8 @@ struct Engine::State {
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
   /// Looks for a segment's blocks, of which `frozen` gets the texts that some are of.
   void find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work, std::set<uint64_t>& frozen) const;
-  /// Copies the blocks that were found.
-  void copy_blocks(const EngineJob& job, const ReuseWork& work, GroupLayers layers) const;
+  /// Copies the blocks that were found, in layers from `first_layer` on.
+  void copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const;
   /// Those that are computed up to the rule's layer.
   std::vector<int32_t> rows_to_look_with(const EngineJob& job, const ReuseWork& work) const;
   /// Those whose pages others have taken since they were found.
@@ -195,7 +196,7 @@ struct Engine::State {
   /// What of a job is exact and what others may look for, as far as it is known which blocks are copies.
   void note_copies(EngineJob& job, const ReuseWork& work);
   /// Takes what a rule that goes by a layer needs; false: there is no memory.
-  bool reserve_reuse(const EngineJob& job, ReuseWork& work) const;
+  bool reserve_reuse(const EngineJob& job, ReuseWork& work);
   PassBatch batch_of(const EngineJob& job, std::span<const int32_t> positions);
   Matrix stream_of(const EngineJob& job, const ReuseWork& work) const;
   /// Those of the rows, for as long as nobody else calls it.

@@ -86,6 +86,12 @@ bool Scheduler::could_hold(int tokens) const {
   return cache_.holds(wanted);
 }
 
+int64_t Scheduler::most_kept(int tokens) const {
+  int pages = 0;
+  for (const int group : groups_) pages = std::max(pages, most_pages(group, tokens, tokens));
+  return int64_t{pages} * cache_.page();
+}
+
 void Scheduler::add(Sequence& sequence) {
   const int pages = pages_for(sequence.most_tokens, cache_.page());
   if (!could_hold(sequence.most_tokens)) {

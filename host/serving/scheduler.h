@@ -133,6 +133,8 @@ class Scheduler {
   void add(Sequence& sequence);
   /// Whether a sequence of so many tokens could run if it were alone.
   bool could_hold(int tokens) const;
+  /// Of a sequence of so many tokens, those that are kept at a time, in the group that keeps the most, in whole pages.
+  int64_t most_kept(int tokens) const;
   /// Tokens of the longest.
   int64_t longest() const;
   /// Ends a sequence, wherever it is, and gives back its pages.

@@ -31,7 +31,7 @@ void CacheOperations::copy_shifted(Pool& pool, GroupLayers layers, std::span<con
   std::vector<float> shifted_keys(slots.size() * row);
   std::vector<float> shifted_values(shifted_keys.size());
   for (const int layer : pool.map().group(group).layers) {
-    if (!layers.has(layer)) continue;
+    if (layer < layers.first) continue;
     pool.read_layer(layer, sources, read, keys.data(), values.data());
     float* to_keys = shifted_keys.data();
     float* to_values = shifted_values.data();

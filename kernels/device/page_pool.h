@@ -103,13 +103,10 @@ struct TokenMove {
   int32_t heads = 1;
 };
 
-/// Those layers of a group of the cache that are layers [first, end) of the model.
+/// Layers of a group of the cache.
 struct GroupLayers {
   int group = 0;
-  int first = 0;
-  int end = INT32_MAX;
-
-  bool has(int layer) const { return first <= layer && layer < end; }
+  int first = 0;  // layer of the model: those before it are none of them
 };
 
 /// Tokens side by side in a page that are copied to another, where their text stands elsewhere.

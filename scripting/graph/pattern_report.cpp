@@ -21,7 +21,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kMostSlots = 1 << 20;
+constexpr int64_t kMostSlots = 1 << 20;
 
 /// Rows that are looked at for the share of one of so many patterns: all of them if that takes little.
 int area_rows(const Pattern& pattern, int tokens, size_t patterns) {
@@ -144,8 +144,8 @@ std::string cache_text(const PatternFigures& figures, int64_t tokens) {
         figures.kept, tokens);
   } else {
     text += fmt::format("  keeps {}; {} of {} tokens{}{}\n",
-                        figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept,
-                        tokens, figures.heads == 1 ? "" : ", in the head that keeps the most",
+                        figures.any_size.empty() ? "a number of tokens for which no rule was found" : figures.any_size,
+                        figures.kept, tokens, figures.heads == 1 ? "" : ", in the head that keeps the most",
                         figures.slots <= figures.kept ? "" : fmt::format(", and {} while the text goes on", figures.slots));
   }
   text += fmt::format("  the step of the last token {} {} page{}, its own among them{}\n",
@@ -185,7 +185,8 @@ SlotFigures slot_figures(const std::vector<PatternAnalysis>& of_heads, int lengt
     std::optional<SlotMap> slots;
     // But where looking at rows one by one would exceed the bound of an analysis.
     if (in_slots && int64_t{length} * static_cast<int64_t>(of_heads.size()) <= kMostSlots) {
-      slots.emplace(analysis, analysis.is_for_any_length() ? 2 * length : length);
+      const int64_t most = std::max(2 * int64_t{length}, kMostSlots / static_cast<int64_t>(of_heads.size()));
+      slots.emplace(analysis, analysis.is_for_any_length() ? static_cast<int>(std::min(most, kMostSlots)) : length);
       figures.slots = std::max<int64_t>(figures.slots, slots->used(length));
     }
     for (int token = 0; token < length; ++token) {

@@ -264,11 +264,12 @@ class Script {
   bool find_node(const Datum& returned, Inspection& seen) {
     if (returned.kind != Datum::Kind::kHandle) return false;
     const Handle& handle = returned.handle;
-    seen.node = handle.id;
     switch (handle.kind) {
       case Handle::Kind::kTensor:
+        if (handle.stage == Stage::kCache) return false;
         seen.kind = Inspection::Kind::kTensor;
-        return handle.stage != Stage::kCache;
+        seen.node = handle.id;
+        return true;
       case Handle::Kind::kMass:
         seen.kind = Inspection::Kind::kTensor;
         seen.node = session_.builder().emit(Op::kMass, {});

@@ -255,27 +255,38 @@ void Draft::add_pattern_line(const Entry& entry) {
   top_.insert(top_.end(), needed.rbegin(), needed.rend());
 }
 
+size_t Draft::find_pattern(const std::vector<Token>& tokens) const {
+  size_t i = 0;
+  while (i < tokens.size() && (tokens[i].depth != 0 || !begins_with(tokens, i, {variable_, ".", "pattern", "="}))) ++i;
+  return i;
+}
+
+bool Draft::assigns_pattern() const {
+  return std::any_of(top_.begin(), top_.end(), [&](const Entry& entry) {
+    const std::vector<Token> tokens = tokens_of(entry.text);
+    return find_pattern(tokens) < tokens.size();
+  });
+}
+
 /// Takes `flow.pattern = EXPRESSION` away, wherever it stands. Lines keep their numbers.
 void Draft::drop_pattern() {
   for (Entry& entry : top_) {
     const std::vector<Token> tokens = tokens_of(entry.text);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (tokens[i].depth != 0 || !begins_with(tokens, i, {variable_, ".", "pattern", "="})) continue;
-      const size_t begin = tokens[i].begin;
-      const size_t value = tokens[i + 3].end();
-      size_t end = value;                   // of the longest expression
-      constexpr size_t kMostTokens = 4000;  // of patterns that somebody writes
-      for (size_t last = i + 4; last < std::min(tokens.size(), i + kMostTokens); ++last) {
-        if (tokens[last].depth == 0 && (tokens[last].is("local") || tokens[last].is("function") || tokens[last].is("return")))
-          break;
-        const std::string text = entry.text.substr(value, tokens[last].end() - value);
-        if (classify(text).kind == ChunkKind::kExpression) end = tokens[last].end();
-      }
-      const auto lines = std::count(entry.text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                    entry.text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
-      entry.text.replace(begin, end - begin, std::string(static_cast<size_t>(lines), '\n'));
-      break;
+    const size_t i = find_pattern(tokens);
+    if (i == tokens.size()) continue;
+    const size_t begin = tokens[i].begin;
+    const size_t value = tokens[i + 3].end();
+    size_t end = value;                   // of the longest expression
+    constexpr size_t kMostTokens = 4000;  // of patterns that somebody writes
+    for (size_t last = i + 4; last < std::min(tokens.size(), i + kMostTokens); ++last) {
+      if (tokens[last].depth == 0 && (tokens[last].is("local") || tokens[last].is("function") || tokens[last].is("return")))
+        break;
+      const std::string text = entry.text.substr(value, tokens[last].end() - value);
+      if (classify(text).kind == ChunkKind::kExpression) end = tokens[last].end();
     }
+    const auto lines = std::count(entry.text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  entry.text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+    entry.text.replace(begin, end - begin, std::string(static_cast<size_t>(lines), '\n'));
   }
   std::erase_if(top_, [](const Entry& entry) { return entry.text.find_first_not_of(" \t\r\n;") == std::string::npos; });
 }
@@ -319,7 +330,8 @@ Script Draft::build(const std::optional<Entry>& of_index, const std::optional<En
   Script script;
   for (const Entry& entry : top_) append(script, entry, "");
   append_function(script, cache_, std::nullopt);
-  append_function(script, index_, of_index);
+  // Of a pattern alone, values that somebody looked at are no index stage.
+  if (of_index || !assigns_pattern()) append_function(script, index_, of_index);
   append_function(script, after_, of_after);
   append_own(script, fmt::format("\nreturn {}", variable_));
   script.origins.emplace_back();

@@ -54,6 +54,8 @@ class Draft {
   /// Names that lines, functions and parameters define, and fields and states of c; sorted, each once.
   std::vector<std::string> names() const;
   std::vector<std::string> members() const;
+  /// Whether it has a line `flow.pattern = ...`.
+  bool assigns_pattern() const;
 
  private:
   struct Stage {
@@ -67,6 +69,8 @@ class Draft {
   void add_lines(const Entry& entry);
   void add_pattern_line(const Entry& entry);
   void drop_pattern();
+  /// The place of the word that `flow.pattern = ...` begins with; none: as many as there are.
+  size_t find_pattern(const std::vector<Token>& tokens) const;
   void add_cache_line(const Entry& entry, const std::string& member);
   void add_function(const Entry& whole, const Function& function);
   void replace_all(const Entry& whole);

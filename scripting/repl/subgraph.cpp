@@ -40,6 +40,7 @@ FlowGraph subgraph(const FlowGraph& graph, NodeId node) {
     if (is_read(part, Op::kLoad, state.name)) part.states.push_back(state);
   }
   if (is_selection(part.nodes.back().op)) part.attend_to(ids[static_cast<size_t>(node)]);
+  if (graph.selection() == node && graph.beside() != nullptr) part.sources.front().beside = *graph.beside();
   return part;
 }
 

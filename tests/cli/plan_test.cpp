@@ -27,6 +27,14 @@ TEST(CheckAndPlan, TakeTheNamesOfShippedFlows) {
   }
 }
 
+TEST(Check, SaysHowManyQueriesSeeNothing) {
+  const std::string text = run_shell("\"$SLUICE\" check strided_block_local").out;
+  EXPECT_EQ(lines_with(text, "of 8192 queries under"), 1) << text;
+  EXPECT_EQ(lines_with(text, "6144 see nothing, and give zeros"), 1) << text;
+  EXPECT_EQ(lines_with(run_shell("\"$SLUICE\" check strided_block_local --json").out, "\"blind\": 6144"), 1);
+  EXPECT_EQ(lines_with(run_shell("\"$SLUICE\" check sink_window").out, "nothing"), 0);
+}
+
 TEST(CheckAndPlan, TakeFlowsFromPipes) {
   const std::string quest = SLUICE_SOURCE_DIR "/scripting/flows/quest.lua";
   for (const std::string command : {"check", "plan"}) {
@@ -75,7 +83,7 @@ TEST(Plan, SaysWhatAPatternKeepsAndReads) {
                                "| (p.rect{size = {3, 17}} >> (p.fixed(19) & p.strided(5, 23)))' 'return flow' "
                                "| \"$SLUICE\" plan - --tokens 65536")
                                .out;
-  EXPECT_EQ(lines_with(hard, "keeps what no short rule of the length says; 15597 of 65536 tokens"), 1) << hard;
+  EXPECT_EQ(lines_with(hard, "keeps a number of tokens for which no rule was found; 15597 of 65536 tokens"), 1) << hard;
   const std::string blind = plan("", "p.rect{size = {8, 8}}");
   EXPECT_EQ(lines_with(blind, "the step of the last token reads 1 page, its own"), 1) << "its own\n" << blind;
   EXPECT_EQ(lines_with(blind, "inf"), 0) << blind;
@@ -423,6 +431,10 @@ TEST(Plan, SaysWhatATextThatGoesOnKeeps) {
   const std::string far = plan("p.window(2) | p.diag{offset = 3000, size = 1}", "4096");
   EXPECT_EQ(lines_with(far, "1098 of 4096 tokens, and 3001 while the text goes on"), 1) << far;
   EXPECT_EQ(lines_with(plan("p.window(64)", "4096"), "64 of 4096 tokens"), 1);
+  const std::string later = plan("p.diag{offset = 500}", "200");
+  EXPECT_EQ(lines_with(later, "0 of 200 tokens, and 200 while the text goes on"), 1) << "all are read 500 steps later\n" << later;
+  const std::string tenths = plan("p.rect{size = {10, 1}} >> p.causal()", "3002");
+  EXPECT_EQ(lines_with(tenths, "301 of 3002 tokens, and 3002 while the text goes on"), 1) << tenths;
   EXPECT_EQ(lines_with(plan("p.window(64)", "4096"), "while the text goes on"), 0);
   const std::string long_text = plan("p.strided(500, 500)", "1073741824");
   EXPECT_EQ(lines_with(long_text, "those of 1048576 tokens"), 1) << long_text;

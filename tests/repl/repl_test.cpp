@@ -261,6 +261,37 @@ TEST_F(ReplSession, FlowsThatArePatternsAreTyped) {
   EXPECT_NE(typed.run(":flow").find("  return sluice.union"), std::string::npos);
 }
 
+TEST_F(ReplSession, PatternsAreNoOperators) {
+  Session typed = session();
+  for (const char* pattern : {"sluice.pattern.window(3)", "sluice.pattern.window(3) | sluice.pattern.sink(2)",
+                              "sluice.pattern.by_head{sluice.pattern.window(3), sluice.pattern.sink(4)}"})
+    EXPECT_NE(refusal(typed, std::string(":graph ") + pattern).find("no tensor and no selection"), std::string::npos) << pattern;
+  typed.run("s = q:dot(c.k:mean('token')):mean('head')");
+  const std::string graph = typed.run(":graph sluice.union(sluice.topk(s, {k = 2}), sluice.pattern.window(5))");
+  EXPECT_NE(graph.find("window(5)"), std::string::npos) << graph;
+}
+
+TEST_F(ReplSession, ASelectionIsShownWithThePatternBesideOrAroundIt) {
+  Session typed = session();
+  typed.run("s = q:dot(c.k:mean('token')):mean('head')");
+  const std::string all = typed.run("return sluice.union(sluice.topk(s, {k = 1}), sluice.pattern.causal())");
+  EXPECT_NE(all.find("with the pattern beside them"), std::string::npos) << all;
+  EXPECT_NE(all.find("100.0% of the dense attention mass"), std::string::npos) << all;
+  Session around = session();
+  around.run("flow.pattern = sluice.pattern.window(1)");
+  const std::string one = around.run("return sluice.window{first = 64}");
+  EXPECT_NE(one.find("with the pattern around them 1 of "), std::string::npos) << one;
+}
+
+TEST_F(ReplSession, ValuesThatWereLookedAtAreNoIndexStageOfAPattern) {
+  Session typed = session();
+  typed.run("s = q:sum('dim')");
+  typed.run("flow.pattern = sluice.pattern.window(4)");
+  EXPECT_NE(typed.run(":mass").find("layer"), std::string::npos);
+  typed.run("return sluice.topk(q:dot(c.k:mean('token')):mean('head'), {k = 2})");
+  EXPECT_NE(typed.run(":flow").find("s = q:sum('dim')"), std::string::npos);
+}
+
 TEST_F(ReplSession, PatternsAreShownAndKept) {
   Session typed = session();
   EXPECT_EQ(typed.run("p = sluice.pattern.sink(3) | sluice.pattern.window(7)"), "p = a pattern: sink(3) | window(7)\n");

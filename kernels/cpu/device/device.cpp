@@ -299,7 +299,7 @@ void CpuDevice::copy_shifted(Pool& pool, GroupLayers of, std::span<const Shifted
   const CpuPool& memory = as_cpu_pool(pool);
   require_runs(pool, of.group, runs);
   std::vector<int> layers = pool.map().group(of.group).layers;
-  std::erase_if(layers, [&](int layer) { return !of.has(layer); });
+  std::erase_if(layers, [&](int layer) { return layer < of.first; });
   if (runs.empty() || layers.empty()) return;
   const PageLayout& layout = pool.layout(of.group);
   const KeyTurns turns(rope, layout.head_dim, runs);

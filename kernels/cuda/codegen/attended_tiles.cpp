@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/codegen/arguments.h"
+
 namespace sluice::cuda::codegen {
 
 int box_tokens(const PageLayout& layout) { return layout.page % 16 == 0 ? 16 : 8; }
+
+int64_t received_numbers(const FlowGraph& graph) {
+  return int64_t{graph.geometry.group} * graph.geometry.head_dim + 2 * kMostRowBlocks * (1 + graph.geometry.group);
+}
 
 std::string tile_type(const PageLayout& layout) {
   const char* type = layout.kv == DataType::kBF16 ? "kBF16" : layout.kv == DataType::kE4M3 ? "kE4M3" : "kE5M2";

@@ -12,6 +12,9 @@ namespace sluice::cuda::codegen {
 inline constexpr int64_t kValueBytes = 16 << 10;  // of a warp's ring (kUnderWay in decode_tile.cuh)
 inline constexpr int64_t kSwizzleBytes = 1024;    // that rings are aligned to
 
+/// Numbers that a block of a cluster receives of the outputs that it merges: ClusterTarget::kNumbers.
+int64_t received_numbers(const FlowGraph& graph);
+
 /// Tokens of a tensor copy.
 int box_tokens(const PageLayout& layout);
 /// Arguments of decode::Shape.

@@ -171,17 +171,6 @@ class UpcomingTile {
   const uint8_t* blocks_;
 };
 
-// Pieces of 16 bytes on their way to shared memory: where lines are short, all lanes ask for them sooner than a few do for
-// copies of whole lines.
-
-__device__ __forceinline__ void copy_piece(uint32_t shared, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
-}
-/// This thread arrives once all pieces that it has asked for are there.
-__device__ __forceinline__ void arrive_with_pieces(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 /// Copies tile number `tile` of the listed pages of a KV head, which hold so many tokens, to shared memory. By one lane.
 template <class Tile, int kBox, int kPageTokens>
 __device__ __forceinline__ void copy_listed_tile(const FlowArguments& a, const AttentionArguments& attention, const int* list,

@@ -53,7 +53,7 @@ AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& ke
 }
 
 bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared) {
-  return !kernel.name.empty() && static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, 1)) < most_shared;
+  return !kernel.name.empty() && static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, 1, 1)) < most_shared;
 }
 
 ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
@@ -69,7 +69,7 @@ ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const Clus
   }
   if (path.cluster == 0 || pages > path.cluster * kMostScored) return {};
   const auto bytes = [&](int stages) {
-    return static_cast<size_t>(kernel.shared_bytes(path.held_pages, stages, path.list_room));
+    return static_cast<size_t>(kernel.shared_bytes(path.held_pages, path.cluster, stages, path.list_room));
   };
   if (bytes(1) > most_shared) return {};
   while (path.stages < kMostStages && bytes(path.stages + 1) <= most_shared) ++path.stages;

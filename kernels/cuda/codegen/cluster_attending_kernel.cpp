@@ -13,11 +13,6 @@ namespace {
 constexpr const char* kName = "attend_in_cluster";
 constexpr int64_t kNumberBytes = 4;
 
-/// Numbers that a block receives: ClusterTarget::kNumbers.
-int64_t received_numbers(const FlowGraph& graph) {
-  return int64_t{graph.geometry.group} * graph.geometry.head_dim + 2 * kMostRowBlocks * (1 + graph.geometry.group);
-}
-
 /// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
 class ClusterAttendingWriter final : public HeldRowWriter {
  public:
@@ -39,8 +34,11 @@ class ClusterAttendingWriter final : public HeldRowWriter {
 };
 
 ClusterAttendingKernel ClusterAttendingWriter::place_memory() {
-  ClusterAttendingKernel kernel{
-      .name = kName, .fixed_bytes = place_fixed_memory(kAttenderThreads / 32), .stage_bytes = bytes_in_stage()};
+  ClusterAttendingKernel kernel{.name = kName,
+                                .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
+                                .page_bytes = 2 * kNumberBytes,  // a score and a place in the pool
+                                .listed_bytes = kNumberBytes,
+                                .stage_bytes = bytes_in_stage()};
   writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
   const int64_t numbers = received_numbers(graph_);
   kernel.fixed_bytes += numbers * kNumberBytes;
@@ -167,11 +165,11 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
 }  // namespace
 
 // In the order of `place_memory`.
-int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int stages, int64_t room) const {
+int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, int stages, int64_t room) const {
   constexpr int64_t kWarps = kAttenderThreads / 32;
-  constexpr int64_t kPageBytes = 2 * kNumberBytes;  // a score and a place in the pool, whichever block scores the page
   static_assert(kWarps * kValueBytes >= kSelectionBytes);
-  return fixed_bytes + kPageBytes * pages + (pages / 32 + room) * kNumberBytes + kSwizzleBytes +
+  const int64_t own = (pages / 32 + blocks - 1) / blocks;  // by 32
+  return fixed_bytes + page_bytes * pages + pages / 32 * kNumberBytes + listed_bytes * room + own_bytes * own + kSwizzleBytes +
          kWarps * std::max(kValueBytes, stages * stage_bytes);
 }
 

@@ -115,7 +115,7 @@ class Description {
       line(fmt::format("blocks of {} threads, each of which takes up to {} KV heads of one from scores to attention",
                        kAttendingThreads, kMostOwnRows));
       line(attending());
-    } else {
+    } else if (source_.cluster_attending.name.empty()) {
       line(fmt::format("no kernel does both: {}", source_.why_not_attending));
     }
     if (!source_.cluster_attending.name.empty()) {

@@ -76,6 +76,7 @@ class HeldRow {
 
  private:
   static constexpr int kWarps = kChooserThreads / 32;
+  static constexpr int kFew = 8;
   static_assert(kMostHeldPages < 1 << 16);  // two counts are one number
 
   /// Calls use(words of four pages, the first of them) for this thread's pages, all lanes together; past the row words are 0.
@@ -125,6 +126,26 @@ class HeldRow {
     return sums;
   }
 
+  /// The cut of so few that going down from key to key is sooner there. `highest` of all.
+  __device__ __forceinline__ topk::Cut find_few(uint32_t highest) {
+    int reaching = 0;
+    for (uint32_t key = highest;;) {
+      uint32_t below = 0;  // the highest key that is lower
+      int equal = 0;
+      visit<false>([&](const uint4& four, int) {
+        equal += topk::number_of(four, [&](uint32_t other) { return other == key; });
+        const auto lower = [&](uint32_t other) { return other < key ? other : 0; };
+        below = max(max(below, max(lower(four.x), lower(four.y))), max(lower(four.z), lower(four.w)));
+      });
+      const uint2* const all = tell({__reduce_add_sync(~0U, static_cast<uint32_t>(equal)), __reduce_max_sync(~0U, below)});
+      equal = static_cast<int>(all[0].x + all[1].x + all[2].x + all[3].x);
+      if (reaching + equal > what_.k) return {key + 1, what_.k - reaching};
+      reaching += equal;
+      if (reaching == what_.k) return {key, 0};
+      key = max(max(all[0].y, all[1].y), max(all[2].y, all[3].y));
+    }
+  }
+
   /// Makes keys of the scores, and cuts the bracket of the k-th best in four until it is exact.
   __device__ __forceinline__ topk::Cut find_cut() {
     const auto wanted = static_cast<uint32_t>(what_.end - what_.begin);
@@ -143,6 +164,7 @@ class HeldRow {
     const uint2* all = tell({__reduce_max_sync(~0U, highest), __reduce_max_sync(~0U, lowest)});
     highest = max(max(all[0].x, all[1].x), max(all[2].x, all[3].x));
     if (what_.k <= 0) return {highest + 1, 0};
+    if (what_.k <= kFew) return find_few(highest);
     topk::Bracket bracket;
     bracket.end = highest + 1;
     bracket.begin = ~max(max(all[0].y, all[1].y), max(all[2].y, all[3].y));

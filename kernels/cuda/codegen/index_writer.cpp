@@ -79,13 +79,7 @@ void IndexWriter::compute_along_pages(NodeId id) {
   const Reduction reduction = current.op == Op::kSoftmax ? Reduction{.op = "PowerSum"} : reduction_of(current.op);
   writer_.open("for (int begin = 0; begin < {}; begin += {})", lines, together);
   writer_.line("{} sums[{}];", current.op == Op::kSoftmax ? "float2" : "float", together);
-  const auto over_pages = [&](const Index& index, const auto& body) {
-    writer_.line("#pragma unroll {}", together < 4 ? 4 : 1);
-    writer_.open("for (int p = first + static_cast<int>(threadIdx.x); p < first + count; p += blockDim.x)");
-    Values values(scope_, writer_, "w");
-    body(values, index);
-    writer_.close();
-  };
+  // A thread has all lines of a page side by side, whose values do not wait for each other.
   const auto each_line = [&](const auto& body) {
     writer_.write("#pragma unroll");
     writer_.open("for (int line = 0; line < {}; ++line)", together);
@@ -96,40 +90,43 @@ void IndexWriter::compute_along_pages(NodeId id) {
     body(index);
     writer_.close();
   };
-  if (lines % together != 0) writer_.line("for (auto& sum : sums) sum = {}::start();", reduction.op);
-  each_line([&](const Index& index) {
-    if (current.op == Op::kSoftmax) {
-      writer_.write("float largest = Max::start();");
-      over_pages(index,
-                 [&](Values& values, const Index& i) { writer_.line("largest = max_of(largest, {});", values.read(input, i)); });
-      writer_.write("const float shift = largest == Max::start() ? 0 : largest;");
-      writer_.write("float total = 0;");
-      over_pages(index,
-                 [&](Values& values, const Index& i) { writer_.line("total += expf({} - shift);", values.read(input, i)); });
-      writer_.write("sums[line] = {largest, total};");
-      return;
-    }
-    writer_.line("float sum = {}::start();", reduction.op);
-    over_pages(index, [&](Values& values, const Index& i) {
+  const auto over_pages = [&](const auto& body) {
+    writer_.line("#pragma unroll {}", together < 4 ? 4 : 1);
+    writer_.open("for (int p = first + static_cast<int>(threadIdx.x); p < first + count; p += blockDim.x)");
+    each_line([&](const Index& index) {
+      Values values(scope_, writer_, "w");
+      body(values, index);
+    });
+    writer_.close();
+  };
+  if (current.op == Op::kSoftmax) {
+    writer_.write("for (auto& sum : sums) sum = {Max::start(), 0.0F};");
+    over_pages(
+        [&](Values& values, const Index& i) { writer_.line("sums[line].x = max_of(sums[line].x, {});", values.read(input, i)); });
+    over_pages([&](Values& values, const Index& i) {
+      writer_.line("sums[line].y += expf({} - (sums[line].x == Max::start() ? 0 : sums[line].x));", values.read(input, i));
+    });
+  } else {
+    writer_.line("for (auto& sum : sums) sum = {}::start();", reduction.op);
+    over_pages([&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
       const bool product = current.op == Op::kContract;
-      writer_.write(reduction.step("sum", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], i)) : x));
+      writer_.write(reduction.step("sums[line]", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], i)) : x));
     });
-    writer_.write("sums[line] = sum;");
-  });
+  }
   writer_.line("{}_each<{}>(sums);", crew_.combine, reduction.op);
-  each_line([&](const Index& index) {
-    if (current.op == Op::kSoftmax || current.op == Op::kNormalize) {
-      over_pages(index, [&](Values& values, const Index& i) {
-        const std::string x = values.read(input, i);
-        writer_.line("{} = {};", *place_of(scope_, id, i),
-                     current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) / sums[line].y", x)
-                                                : fmt::format("{} / sums[line]", x));
-      });
-    } else {
+  if (current.op == Op::kSoftmax || current.op == Op::kNormalize) {
+    over_pages([&](Values& values, const Index& i) {
+      const std::string x = values.read(input, i);
+      writer_.line("{} = {};", *place_of(scope_, id, i),
+                   current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) / sums[line].y", x)
+                                              : fmt::format("{} / sums[line]", x));
+    });
+  } else {
+    each_line([&](const Index& index) {
       writer_.line("if (threadIdx.x == 0) {} = {};", *place_of(scope_, id, index), reduction.finished("sums[line]", "row.pages"));
-    }
-  });
+    });
+  }
   writer_.close();
   writer_.write("__syncthreads();");
 }

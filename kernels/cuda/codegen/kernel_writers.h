@@ -18,5 +18,7 @@ RowKernel write_row_kernel(const FlowLayout& layout, Writer& writer);
 AttendingKernel write_attending_kernel(const FlowLayout& layout, Writer& writer);
 /// The same by a cluster of blocks for each row.
 ClusterAttendingKernel write_cluster_attending_kernel(const FlowLayout& layout, Writer& writer);
+/// The same under a cover.
+ClusterAttendingKernel write_cluster_cover_kernel(const FlowLayout& layout, Writer& writer);
 
 }  // namespace sluice::cuda::codegen

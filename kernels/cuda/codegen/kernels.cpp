@@ -64,6 +64,19 @@ GeneratedSource generate(const FlowLayout& layout) {
                      writer.text() + (holds_rows ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
   if (!holds_rows) return source;
   source.small_row_text = text(kRowText, row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
+  if (!layout.plan.attend.is_plain()) {
+    source.why_not_attending = why_not_attending_under_cover(layout);
+    if (!source.why_not_attending.empty()) return source;
+    Writer cluster;
+    source.cluster_attending = write_cluster_cover_kernel(layout, cluster);
+    if (source.cluster_attending.name.empty()) {
+      source.why_not_attending = "it reads no channels of pages";
+      return source;
+    }
+    source.cluster_attending_text =
+        text(std::string(kRowText) + kTypesText + kAttendingText + kClusterAttendingText + kCoverAttendingText, cluster.text());
+    return source;
+  }
   source.why_not_attending = why_not_attending(layout);
   if (!source.why_not_attending.empty()) return source;
   Writer attending;

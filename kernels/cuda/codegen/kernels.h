@@ -47,13 +47,16 @@ struct AttendingKernel {
 
 /// The kernel that does the same for few rows: a cluster of blocks of kAttenderThreads, each with a multiprocessor, has a row.
 struct ClusterAttendingKernel {
-  std::string name;         // empty: there is none
-  int64_t fixed_bytes = 0;  // of a block, whatever the row
-  int64_t stage_bytes = 0;  // of a stage of a warp's ring
+  std::string name;          // empty: there is none
+  int64_t fixed_bytes = 0;   // of a block, whatever the row
+  int64_t page_bytes = 0;    // for each page of the row, whichever block has it
+  int64_t listed_bytes = 0;  // for each page that the row may select
+  int64_t own_bytes = 0;     // for each 32 pages of the block
+  int64_t stage_bytes = 0;   // of a stage of a warp's ring
 
-  /// Dynamic shared memory of a block whose row has so many pages (a multiple of 32), of which it selects at most `room`, with
-  /// rings of so many stages.
-  int64_t shared_bytes(int64_t pages, int stages, int64_t room) const;
+  /// Dynamic shared memory of one of `blocks` blocks whose row has so many pages (a multiple of 32), of which it selects at most
+  /// `room`, with rings of so many stages.
+  int64_t shared_bytes(int64_t pages, int blocks, int stages, int64_t room) const;
 };
 
 /// CUDA source of a flow, without includes.
@@ -88,4 +91,6 @@ std::string why_not_whole_rows(const FlowLayout& layout);
 bool newest_is_kept(const FlowLayout& layout);
 /// Why one kernel cannot score, select and attend, given that one may hold rows; empty: it can.
 std::string why_not_attending(const FlowLayout& layout);
+/// The same of a flow with a cover, for which only clusters can.
+std::string why_not_attending_under_cover(const FlowLayout& layout);
 }  // namespace sluice::cuda::codegen

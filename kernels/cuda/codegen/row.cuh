@@ -13,6 +13,17 @@ __device__ __forceinline__ void copy_bytes(uint32_t shared, const uint8_t* from,
                "r"(bytes), "r"(barrier)
                : "memory");
 }
+// Pieces of 16 bytes on their way to shared memory: where lines are short, all lanes ask for them sooner than a few do for
+// copies of whole lines.
+
+__device__ __forceinline__ void copy_piece(uint32_t shared, const uint8_t* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+/// This thread arrives once all pieces that it has asked for are there.
+__device__ __forceinline__ void arrive_with_pieces(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// What this thread has written to pages is seen by copies that are asked for behind the next barrier.
 __device__ __forceinline__ void publish_fields() {
   __threadfence();

@@ -111,11 +111,7 @@ RowKernel RowWriter::write() {
   writer_.write("blocks.wait_for_others();");
   writer_.write("let_next_kernel_start();");
   write_refresh(true);
-  if (!runs_.empty()) {
-    writer_.write("const int first_stage = newest / kWarps;");
-    writer_.write(
-        "if (newest >= 0 && newest % kWarps == warp && first_stage < a.stages) ask(newest, id_in(newest), first_stage);");
-  }
+  if (!runs_.empty()) write_newest_asking();
   for (const Launch& launch : layout_.launches) {
     if (launch.by_row) {
       compute_rows(launch);

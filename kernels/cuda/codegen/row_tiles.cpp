@@ -11,6 +11,7 @@ namespace {
 constexpr int kProductLines = 16;          // of a matrix product
 constexpr int kMostTileLines = 32;         // which lanes ask for one by one
 constexpr int64_t kMostTileNumbers = 512;  // of a warp: what products give pages of a tile
+constexpr int kMostBytesInPieces = 256;    // of a line
 constexpr int64_t kMostStageBytes = 4400;  // of a warp, so that all have several stages
 
 /// Pages of a tile: as many as make one matrix product, or two where a page has many lines, and no more than there is room for.
@@ -44,6 +45,8 @@ void RowTilesWriter::find_products(const Launch& launch) {
     products_.push_back(std::move(*product));
   }
   runs_ = runs_to_copy(layout_, products_);
+  in_pieces_ =
+      std::all_of(runs_.begin(), runs_.end(), [](const CopiedRun& run) { return !run.whole && run.bytes <= kMostBytesInPieces; });
   scope_.tile_pages = tile_pages_of(products_, runs_);
 }
 
@@ -69,7 +72,7 @@ void RowTilesWriter::declare_ring(const char* rings) {
   writer_.write("__shared__ int next_tile;");
   writer_.line("const uint32_t ring = shared_address({}) + warp * a.stages * {};", rings, bytes_in_stage());
   writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
-  writer_.write("if (lane < a.stages) barrier_init(barrier + 8 * lane, 1);");
+  writer_.line("if (lane < a.stages) barrier_init(barrier + 8 * lane, {});", in_pieces_ ? 32 : 1);
   writer_.write("if (threadIdx.x == 0) next_tile = a.stages * kWarps;");
   if (!leaves_newest_) {
     writer_.write("const uint32_t fields_there = shared_address(barriers + kWarps * kMostStages);");
@@ -95,9 +98,14 @@ void RowTilesWriter::write_asking() {
   if (!graph_.fields.empty() && !leaves_newest_) {
     writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
   }
-  writer_.line("if (lane == 0) barrier_expect(there, pages * {});", page_bytes);
+  if (!in_pieces_) writer_.line("if (lane == 0) barrier_expect(there, pages * {});", page_bytes);
   int64_t begin = 0;
   for (const CopiedRun& run : runs_) {
+    if (in_pieces_) {
+      ask_in_pieces(run, begin);
+      begin += bytes_in_stage(run);
+      continue;
+    }
     writer_.open("");
     const char* const id = !pairs ? "id" : run.part.in_field_page ? "id.x" : "id.y";
     const int lines = run.whole ? 1 : run.lines;  // that are asked for one by one
@@ -109,6 +117,7 @@ void RowTilesWriter::write_asking() {
     writer_.close();
     begin += bytes_in_stage(run);
   }
+  if (in_pieces_) writer_.write("arrive_with_pieces(there);");
   writer_.line("if (lane < pages) ids[tile * {} + lane] = {};", scope_.tile_pages, pairs ? "id.y" : "id");
   writer_.close(";");
   writer_.open("const auto id_in = [&](int tile)");
@@ -127,6 +136,26 @@ void RowTilesWriter::write_asking() {
   writer_.write("id = next_id;");
   writer_.close();
   writer_.close(";");
+}
+
+/// Of a run that lies at `begin` in a stage.
+void RowTilesWriter::ask_in_pieces(const CopiedRun& run, int64_t begin) {
+  const int pieces = run.bytes / 16;  // of a line
+  const char* const id = !layout_.plan.has_field_pages() ? "id" : run.part.in_field_page ? "id.x" : "id.y";
+  writer_.write("#pragma unroll");
+  writer_.open("for (int i = 0; i < {}; ++i)", (scope_.tile_pages * run.lines * pieces + 31) / 32);
+  writer_.line("const int line = (32 * i + lane) / {};", pieces);
+  writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);
+  writer_.line("const int page = __shfl_sync(~0U, {}, line / {} % 32);", id, run.lines);
+  writer_.line("if (line < pages * {}) copy_piece(to + {} + line * {} + piece, row.{}(page) + {} + line % {} * {} + piece);",
+               run.lines, begin, run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines,
+               run.bytes);
+  writer_.close();
+}
+
+void RowTilesWriter::write_newest_asking() {
+  writer_.write("const int first_stage = newest / kWarps;");
+  writer_.write("if (newest >= 0 && newest % kWarps == warp && first_stage < a.stages) ask(newest, id_in(newest), first_stage);");
 }
 
 void RowTilesWriter::write_queries() {

@@ -26,6 +26,8 @@ class RowTilesWriter : public IndexWriter {
   void declare_ring(const char* rings);
   /// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
   void write_asking();
+  /// Sends for the tile with the newest page, which ask_first() leaves out.
+  void write_newest_asking();
   void write_queries();
   void write_product(const Product& product);
   /// What a tile has beside its products, from them.
@@ -36,9 +38,11 @@ class RowTilesWriter : public IndexWriter {
   bool compact_queries_ = false;  // as products have them (QueryShape in row.cuh)
   std::vector<Product> products_;
   std::vector<CopiedRun> runs_;
+  bool in_pieces_ = false;  // all lanes ask for 16 bytes each, rather than some for whole lines
 
  private:
   void find_products(const Launch& launch);
+  void ask_in_pieces(const CopiedRun& run, int64_t begin);
   void write_product_results(const Product& product);
   void write_fold(const Product& product);
   void open_queue();

@@ -92,7 +92,7 @@ std::optional<std::string> place_of(const KernelScope& scope, NodeId id, const I
   if (!slot.stored) return {};
   if (scope.holds_row) {
     if (!slot.paged) return fmt::format("constants[{} + {}]", slot.offset, element);
-    const std::string values = fmt::format("held + {} * a.held_pages + {}", slot.offset, element);
+    const std::string values = fmt::format("held + {} * {} + {}", slot.offset, scope.held_pages, element);
     if (scope.reads_neighbours) {
       return fmt::format("*blocks.of_page({}, {}, {}, share)", values, at(index, Axis::kPage), slot.per_page);
     }

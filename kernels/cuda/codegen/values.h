@@ -34,9 +34,10 @@ struct KernelScope {
   std::vector<KernelSlot> slots;  // by node
   int tile_pages = 1;
   const char* tile_first = "first";
-  bool in_tile = false;           // pages lie in a tile; else anywhere in the row
-  bool holds_row = false;         // what is stored lies in shared memory
-  bool reads_neighbours = false;  // also of pages that other blocks hold
+  bool in_tile = false;                     // pages lie in a tile; else anywhere in the row
+  bool holds_row = false;                   // what is stored lies in shared memory ...
+  std::string held_pages = "a.held_pages";  // ... which has room for so many pages
+  bool reads_neighbours = false;            // also of pages that other blocks hold
 };
 
 /// Text of the element of a node, as statements and an expression. Within one Values each (node, position) is computed once.

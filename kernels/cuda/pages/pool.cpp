@@ -78,10 +78,9 @@ ShiftedRows CudaPool::shifted_rows(GroupLayers of, const float* frequencies) con
   const PageLayout& kept = layout(of.group);
   const std::vector<int>& layers = map().group(of.group).layers;
   const auto before = static_cast<int>(std::count_if(layers.begin(), layers.end(), [&](int layer) { return layer < of.first; }));
-  const auto wanted = static_cast<int>(std::count_if(layers.begin(), layers.end(), [&](int layer) { return of.has(layer); }));
   PageBlocks blocks = blocks_of(of.group);
   blocks.base += before * blocks.layer_stride;
-  blocks.layers = wanted;
+  blocks.layers -= before;
   return {.blocks = blocks,
           .rows = rows_of(of.group),
           .kv = kept.kv,

@@ -51,17 +51,15 @@ TEST_F(CudaSegments, CopiesAreThoseByWayOfTheHost) {
         for (int i = 0; shift % 2 == 0 && i < dim / 2; ++i)
           rope.inverse_frequencies.push_back(std::pow(5e5F, -2.0F * float(i) / float(dim)) / float(1 + i % 3));
         const std::vector<ShiftedRun> runs = draw_runs(kPages, page, shift);
-        // All layers, and some.
+        // From one layer on, and those before it.
         pool->clear_pages(0, targets);
-        const GroupLayers some = shift == 1     ? GroupLayers{.first = 1}
-                                 : shift == -17 ? GroupLayers{.first = 1, .end = 2}
-                                                : GroupLayers{};
-        device_->copy_shifted(*pool, some, runs, rope);
+        const GroupLayers from{.group = 0, .first = shift == 1 ? 1 : shift == -17 ? 2 : 0};
+        device_->copy_shifted(*pool, from, runs, rope);
         const size_t numbers = size_t(kLayers) * kPages * size_t(page) * size_t(heads) * size_t(dim);
         std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
         pool->read(targets, kPages * page, keys.data(), values.data());
         pool->clear_pages(0, targets);
-        device_->CacheOperations::copy_shifted(*pool, some, runs, rope);
+        device_->CacheOperations::copy_shifted(*pool, from, runs, rope);
         pool->read(targets, kPages * page, wanted_keys.data(), wanted_values.data());
         ASSERT_EQ(values, wanted_values) << dim << " channels, shift " << shift;
         // Sums in another order may round to the neighbour.

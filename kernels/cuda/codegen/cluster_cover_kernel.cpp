@@ -1,0 +1,280 @@
+#include <algorithm>
+#include <numbers>
+
+#include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attended_tiles.h"
+#include "kernels/cuda/codegen/held_row_writer.h"
+#include "kernels/cuda/codegen/kernel_writers.h"
+#include "kernels/cuda/codegen/selection_plan.h"
+#include "scripting/base/error.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
+
+namespace sluice::cuda::codegen {
+namespace {
+
+constexpr const char* kName = "cover_in_cluster";
+constexpr int64_t kNumberBytes = 4;
+constexpr int64_t kBarrierBytes = 8;
+constexpr int kOwnStep = 32;  // pages
+
+/// What a tile of summaries is: SummaryTile in cover_row.cuh.
+struct SummaryShape {
+  int entries;
+  int64_t row_bytes;
+
+  explicit SummaryShape(const PageLayout& layout)
+      : entries(layout.kv == DataType::kBF16 ? 32 : 16), row_bytes(2 * layout.head_dim + 16) {}
+
+  int64_t tile_bytes() const { return entries * row_bytes; }
+  int tiles_of_own_step() const { return kOwnStep / entries; }
+};
+
+const AttendedSource& summaries_of(const Plan& plan) { return plan.attend.sources.at(1); }
+
+/// The kernel in which the blocks of a cluster score, select, and attend under a cover (cover_attending.cuh).
+class ClusterCoverWriter final : public HeldRowWriter {
+ public:
+  ClusterCoverWriter(const FlowLayout& layout, Writer& writer)
+      : HeldRowWriter(layout, writer, kRowBlocks), source_(summaries_of(layout.plan)), shape_(layout.plan.layout) {
+    scope_.held_pages = "own_pages";
+  }
+
+  ClusterAttendingKernel write();
+
+ private:
+  /// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row, what else is held
+  /// is of the block's own pages.
+  ClusterAttendingKernel place_memory();
+  /// ask_summaries(): sends for the values of the summaries of this block's pages but the newest, which is always opened.
+  void write_summary_asking();
+  /// Every block selects from the whole row, and lists what it selects.
+  void write_selection();
+  /// What is known of this block's pages once it is known which are opened.
+  void declare_covered();
+  void write_attention();
+
+  const AttendedSource& source_;
+  const SummaryShape shape_;
+};
+
+ClusterAttendingKernel ClusterCoverWriter::place_memory() {
+  ClusterAttendingKernel kernel{.name = kName,
+                                .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
+                                .page_bytes = 2 * kNumberBytes,
+                                .listed_bytes = 2 * kNumberBytes,
+                                .own_bytes = shape_.tiles_of_own_step() * (shape_.tile_bytes() + kBarrierBytes) +
+                                             kOwnStep * layout_.held_numbers * kNumberBytes,
+                                .stage_bytes = bytes_in_stage()};
+  writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
+  const int64_t numbers = received_numbers(graph_);
+  kernel.fixed_bytes += numbers * kNumberBytes;
+  writer_.line("using Target = ClusterTarget<{}, {}>;", graph_.geometry.group, graph_.geometry.head_dim);
+  writer_.line("static_assert(Target::kNumbers == {});", numbers);
+  writer_.line("using Summaries = decode::SummaryTile<Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}>;",
+               graph_.geometry.head_dim);
+  writer_.line("static_assert(Summaries::kEntries == {} && Summaries::kRowBytes == {});", shape_.entries, shape_.row_bytes);
+  writer_.write("float* const row_scores = received + Target::kNumbers;");
+  writer_.write("int* const row_ids = reinterpret_cast<int*>(row_scores + a.held_pages);");
+  writer_.line("const int own_pages = (a.held_pages / {0} + cluster_blocks() - 1) / cluster_blocks() * {0};", kOwnStep);
+  writer_.write("float* const held = reinterpret_cast<float*>(row_ids + a.held_pages);");
+  writer_.line("uint32_t* const opened = reinterpret_cast<uint32_t*>(held + {} * own_pages);", layout_.held_numbers);
+  writer_.write("int* const list = reinterpret_cast<int*>(opened + a.held_pages / 32);");
+  writer_.write("int* const positions = list + t.list_room;");
+  // All before are multiples of 16 bytes but for the words, and the list: the rings' alignment has room for both.
+  writer_.write("uint8_t* rings = reinterpret_cast<uint8_t*>(positions + t.list_room);");
+  writer_.line("rings += ({0} - shared_address(rings) % {0}) % {0};", kSwizzleBytes);
+  writer_.line("uint8_t* const summaries = rings + kWarps * max({}, a.stages * {});", kValueBytes, kernel.stage_bytes);
+  writer_.line("const int own_tiles = own_pages / {};", shape_.entries);
+  writer_.write("uint64_t* const summary_barriers = reinterpret_cast<uint64_t*>(summaries + own_tiles * Summaries::kBytes);");
+  writer_.write("float* const merge = reinterpret_cast<float*>(rings);");
+  writer_.write("__shared__ decode::WarpParts<Tile> parts;");
+  writer_.write("__shared__ uint64_t value_barriers[kWarps * Tile::kStages];");
+  writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
+  writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
+  writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
+  return kernel;
+}
+
+void ClusterCoverWriter::write_summary_asking() {
+  const auto field = static_cast<size_t>(source_.values.field);
+  const int64_t offset = static_cast<int64_t>(layout_.plan.fields().field_offsets[field]);
+  const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
+  const bool pairs = layout_.plan.has_field_pages();
+  writer_.write("const int lasting = has_newest ? count - 1 : count;");
+  writer_.open("for (int tile = warp; tile < own_tiles; tile += kWarps)");
+  writer_.write("if (lane == 0) barrier_init(shared_address(summary_barriers + tile), 32);");
+  writer_.close();
+  writer_.write("publish_barriers();");
+  writer_.write("__syncwarp();  // no other warp uses these barriers");
+  writer_.open("const auto ask_summaries = [&]");
+  writer_.write("#pragma unroll 1");
+  writer_.open("for (int tile = warp; tile * Summaries::kEntries < count; tile += kWarps)");
+  writer_.write("const int at = tile * Summaries::kEntries + lane;");
+  writer_.line("const int id = lane < Summaries::kEntries && at < lasting ? row.{}[first + at] : 0;",
+               pairs ? "field_ids" : "ids");
+  const int64_t pieces = bytes / 16;
+  writer_.write("#pragma unroll");
+  writer_.open("for (int i = 0; i < {}; ++i)", shape_.entries * pieces / 32);
+  writer_.line("const int entry = (32 * i + lane) / {};", pieces);
+  writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);
+  writer_.write("const int page = __shfl_sync(~0U, id, entry);");
+  writer_.write(
+      "const uint32_t to = shared_address(summaries + tile * Summaries::kBytes + entry * Summaries::kRowBytes) + piece;");
+  writer_.line("if (tile * Summaries::kEntries + entry < lasting) copy_piece(to, row.{}(page) + {} + piece);",
+               pairs ? "field_block" : "block", offset);
+  writer_.close();
+  writer_.write("arrive_with_pieces(shared_address(summary_barriers + tile));");
+  writer_.close();
+  writer_.close(";");
+}
+
+void ClusterCoverWriter::write_selection() {
+  const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
+  const RowSlot& score = layout_.slots[static_cast<size_t>(node(*scored).inputs[0])];
+  fetch_kept_pages();
+  writer_.write("for (int i = threadIdx.x; i < (count + 31) / 32; i += kThreads) opened[i] = 0;");
+  writer_.line("for (int i = threadIdx.x; i < count; i += kThreads) row_scores[first + i] = held[{} * own_pages + i];",
+               score.offset);
+  writer_.write("__syncthreads();");
+  writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
+  writer_.write("__shared__ int chosen_pages;");
+  writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
+  write_budget(*scored);
+  const auto [first, last] = kept_pages();
+  const int begin = node(*scored).attributes.first;
+  writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
+  writer_.write("__shared__ HeldRow::Told told;");
+  writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
+  writer_.open("const int chosen = held_row.select([&](int rank, int page)");
+  writer_.write("list[rank] = row_ids[page];");
+  writer_.write("positions[rank] = page;");
+  writer_.write("if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);");
+  writer_.close(");");
+  writer_.write("if (threadIdx.x == kThreads - 1) chosen_pages = chosen;");
+  writer_.close();
+  writer_.write("// The copy engine writes where keys were compared.");
+  writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  writer_.write("__syncthreads();");
+  writer_.write("const int chosen = chosen_pages;");
+}
+
+void ClusterCoverWriter::declare_covered() {
+  const Node* const bias = source_.bias == kNoNode ? nullptr : &node(source_.bias);
+  const bool has_numbers = bias != nullptr && bias->op != Op::kFill;
+  const double common = bias != nullptr && bias->op == Op::kFill ? bias->attributes.value * std::numbers::log2e : 0;
+  const auto at = [&](NodeId id) { return fmt::format("held + {} * own_pages", layout_.slots[static_cast<size_t>(id)].offset); };
+  const bool all_have = source_.selection == layout_.plan.attend.selection();  // none of those that are opened counts
+  const Attributes none;
+  const Attributes& without = all_have ? none : node(source_.selection).attributes;
+  writer_.line("const int first_page = min({}, row.pages);", all_have ? 0 : without.first);
+  writer_.line("const int end_page = max(first_page, row.pages - {});", all_have ? 0 : without.last);
+  writer_.line(
+      "const CoveredPages<{}, {}> covered{{blocks, first, count, share, first_page, end_page, {}, {}, t.scale, {:a}F, opened}};",
+      graph_.geometry.group, has_numbers ? elements_per_page(bias->shape) : 0, at(source_.logits),
+      has_numbers ? at(source_.bias) : "nullptr", static_cast<float>(common));
+}
+
+void ClusterCoverWriter::write_attention() {
+  const int group = graph_.geometry.group;
+  const int dim = graph_.geometry.head_dim;
+  const int page = graph_.geometry.page;
+  const char* const shares = source_.shares ? "true" : "false";
+  declare_covered();
+  writer_.write("uint8_t* const own_ring = rings + warp * Tile::kStages * Tile::kTileBytes;");
+  writer_.write("const uint32_t filled = shared_address(value_barriers + warp * Tile::kStages);");
+  writer_.write("const int place = blocks.rank + blocks.count * warp;");
+  writer_.write("const int step = blocks.count * kWarps;");
+  writer_.line("OpenedTiles<Tile, kBox, {}> tiles_asked(list, chosen, place, step);", page);
+  writer_.open("if (lane == 0)");
+  writer_.write("#pragma unroll 1");
+  writer_.write("for (int slot = 0; slot < Tile::kStages; ++slot)");
+  writer_.write("  tiles_asked.copy(a, t, row.head, shared_address(own_ring + slot * Tile::kTileBytes), filled + 8 * slot);");
+  writer_.close();
+  writer_.line("decode::CoverRow<AttendedRow, Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}> all;", dim);
+  writer_.write("#pragma unroll 1");
+  writer_.open("for (int tile = warp; tile * Summaries::kEntries < count; tile += kWarps)");
+  writer_.write("barrier_wait(shared_address(summary_barriers + tile), 0);");
+  writer_.line("attend_summaries<Summaries, DataType::{}>(covered, tile, summaries + tile * Summaries::kBytes, all);",
+               graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kBF16   ? "kBF16"
+               : graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kE4M3 ? "kE4M3"
+                                                                                                  : "kE5M2");
+  writer_.close();
+  writer_.line(
+      "attend_opened<{}, {}, Tile>(a, t, row, covered, positions, chosen, place, step, own_ring, filled, tiles_asked, mine, "
+      "all);",
+      shares, page);
+  writer_.line("if (blocks.rank == 0 && threadIdx.x == 0) count_covered(row, chosen, end_page - first_page{}, {});",
+               source_.shares ? "" : " - chosen", page);
+  writer_.write("__syncthreads();  // warps merge where tiles were");
+  writer_.line("const Target target(blocks, received, t.out + row.index * {}LL);", group * dim);
+  writer_.line("decode::merge_warps<WholeBlock, Tile::kMergeRows>(all, {}, target, parts, merge, threadIdx.x);", group);
+  writer_.write("target.finish();");
+  writer_.close();
+}
+
+ClusterAttendingKernel ClusterCoverWriter::write() {
+  place_values(selected_);
+  if (runs_.empty()) return {};
+  open_attending_kernel(writer_, layout_.plan, kName, "kAttenderThreads");
+  writer_.write("constexpr int kThreads = kAttenderThreads;");
+  writer_.write("const int warp = threadIdx.x / 32;");
+  ClusterAttendingKernel kernel = place_memory();
+  writer_.write("if (threadIdx.x == 0) prefetch_map(t.map);");
+  writer_.write("if (lane < Tile::kStages) barrier_init(shared_address(value_barriers + warp * Tile::kStages + lane), 1);");
+  declare_ring("rings");
+  declare_share("true", kOwnStep);
+  writer_.write("int* const ids = row_ids + first;");
+  write_asking();
+  write_summary_asking();
+  writer_.open("const auto ask_early = [&]");
+  writer_.write("ask_first();");
+  writer_.write("ask_summaries();");
+  writer_.close(";");
+  writer_.write("if (a.behind_refresh) ask_early();");
+  writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
+  write_prefetch();
+  writer_.write("wait_for_earlier_kernels();");
+  writer_.write("if (!a.behind_refresh) ask_early();");
+  write_fixed();
+  write_queries();
+  writer_.write("blocks.wait_for_others();");
+  writer_.write("let_next_kernel_start();");
+  writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
+               graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
+  write_refresh(true);
+  write_newest_asking();
+  for (const Launch& launch : layout_.launches) {
+    if (launch.by_row) {
+      compute_rows(launch);
+    } else {
+      write_row_tiles(launch);
+    }
+  }
+  write_selection();
+  write_attention();
+  return kernel;
+}
+
+}  // namespace
+
+std::string why_not_attending_under_cover(const FlowLayout& layout) {
+  const FlowGraph& graph = layout.plan.graph;
+  if (layout.selections.empty()) return "nothing is scored";
+  if (layout.selections.size() > 1) return "it unites several selections";
+  const Node& selection = layout.node(layout.selections.front().node);
+  if (selection.op != Op::kTopK) return "how many pages it opens depends on the scores, or on chance";
+  if (!graph.saves.empty()) return "it saves a state";
+  if (graph.selects_under_masks()) return "it sees parts of pages";
+  const std::vector<NodeId> leaves = leaf_selections(graph);
+  const bool opens_newest =
+      std::any_of(leaves.begin(), leaves.end(), [&](NodeId id) { return layout.node(id).attributes.last > 0; });
+  if (!opens_newest) return "it need not open the newest page (tail = 1 or more would)";
+  return has_tiles(layout.plan.layout) ? "" : "it attends heads of 64 (bf16) or 128 channels, of bf16, e4m3 or e5m2";
+}
+
+ClusterAttendingKernel write_cluster_cover_kernel(const FlowLayout& layout, Writer& writer) {
+  return ClusterCoverWriter(layout, writer).write();
+}
+
+}  // namespace sluice::cuda::codegen

@@ -1,0 +1,165 @@
+// How the blocks of a cluster attend to what they have selected of a row under a cover (cover_attention.h): each to an equal part
+// of the pages that are opened, and to the summaries of those of its own pages that are not. Text behind that of
+// cluster_attending.cuh and cover_row.cuh.
+
+namespace sluice::cuda {
+
+/// The pages that a block has of a row, those of [first, first + count), and what it knows of the summaries that stand for them.
+template <int kGroup, int kBiasHeads>
+struct CoveredPages {
+  const RowBlocks& blocks;
+  int first;
+  int count;
+  int share;       // pages that a block has
+  int first_page;  // that have summaries: pages [first_page, end_page) of the row
+  int end_page;
+  const float* logits;     // [pages of this block][kGroup] q . k
+  const float* bias;       // [pages of this block][kBiasHeads]; not read if kBiasHeads is 0
+  float scale;             // of logits, in base 2
+  float common;            // added to all of them
+  const uint32_t* opened;  // a bit for each page of this block
+
+  __device__ __forceinline__ bool has_summary(int page) const { return page >= first_page && page < end_page; }
+  /// The logit of a summary, whichever block has the page, in base 2. Of heads past the group's: that of its last.
+  __device__ __forceinline__ float of(int page, int head) const {
+    return with_bias(blocks.of_page(logits, page, kGroup, share),
+                     kBiasHeads > 0 ? blocks.of_page(bias, page, max(kBiasHeads, 1), share) : nullptr, min(head, kGroup - 1));
+  }
+  /// The same of this block's page `at`.
+  __device__ __forceinline__ float of_own(int at, int head) const {
+    return with_bias(logits + at * kGroup, kBiasHeads > 0 ? bias + at * kBiasHeads : nullptr, min(head, kGroup - 1));
+  }
+
+ private:
+  __device__ __forceinline__ float with_bias(const float* own, const float* own_bias, int head) const {
+    const float logit = __fmaf_rn(own[head], scale, common);
+    if constexpr (kBiasHeads == 0) return logit;
+    return __fmaf_rn(own_bias[kBiasHeads == 1 ? 0 : head], 1.4426950408889634F, logit);
+  }
+};
+
+/// The pages that are opened, as a warp asks for them: every `step`-th from `place` on, tile by tile.
+template <class Tile, int kBox, int kPageTokens>
+class OpenedTiles {
+ public:
+  static constexpr int kTileTokens = decode::kTileTokens;
+  static constexpr int kPageTiles = (kPageTokens + kTileTokens - 1) / kTileTokens;
+
+  __device__ __forceinline__ OpenedTiles(const int* ids, int count, int place, int step)
+      : ids_(ids), count_(count), place_(place), step_(step) {}
+
+  /// Asks for the next tile, if there is one. By one lane.
+  __device__ __forceinline__ void copy(const FlowArguments& a, const AttentionArguments& attention, int head, uint32_t target,
+                                       uint32_t barrier) {
+    if (place_ >= count_) return;
+    constexpr int kBoxBytes = 2 * Tile::kHalfBytes;
+    const int boxes = min(kTileTokens, kPageTokens - tile_ * kTileTokens) / kBox;
+    barrier_expect(barrier, boxes * kBoxBytes);
+#pragma unroll
+    for (int box = 0; box < kTileTokens / kBox; ++box) {
+      if (box >= boxes) break;
+      decode::copy_box(attention.map, target + box * kBoxBytes, barrier, tile_ * kTileTokens + box * kBox,
+                       ids_[place_] * a.kv_heads + head);
+    }
+    if (++tile_ < kPageTiles) return;
+    tile_ = 0;
+    place_ += step_;
+  }
+
+ private:
+  const int* ids_;
+  int count_;
+  int place_;
+  int step_;
+  int tile_ = 0;
+};
+
+/// Adds pages that are opened, places `place`, `place` + `step`, ... of `chosen`, to `all`. A page with a summary weighs what
+/// that says, if kShares. By a warp; `ring` has slots whose barriers are `filled`, and `tiles` has been asked for as many tiles.
+template <bool kShares, int kPageTokens, class Tile, class AttendedRow, class All, class Covered, class Tiles>
+__device__ __forceinline__ void attend_opened(const FlowArguments& a, const AttentionArguments& attention, const Row& row,
+                                              const Covered& covered, const int* positions, int chosen, int place, int step,
+                                              uint8_t* ring, uint32_t filled, Tiles& tiles, AttendedRow& mine, All& all) {
+  const int lane = threadIdx.x % 32;
+  Turn slot;
+#pragma unroll 1
+  for (; place < chosen; place += step) {
+    const int page = positions[place];
+    const int tokens = page == row.pages - 1 ? row.last_tokens : kPageTokens;
+    const bool shares = kShares && covered.has_summary(page);
+    float weight[2] = {};
+    if (shares) {
+#pragma unroll
+      for (int half = 0; half < AttendedRow::kHalves; ++half) weight[half] = covered.of(page, lane / 4 + 8 * half);
+    }
+#pragma unroll 1
+    for (int token = 0; token < kPageTokens; token += decode::kTileTokens) {
+      barrier_wait(filled + 8 * slot.index, slot.parity);
+      uint8_t* const tile = ring + slot.index * Tile::kTileBytes;
+      if (token < tokens) mine.attend(tile, min(tokens - token, decode::kTileTokens));
+      // The copy engine writes here next: after what this warp wrote, and after all its lanes have read.
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncwarp();
+      if (lane == 0) tiles.copy(a, attention, row.head, shared_address(tile), filled + 8 * slot.index);
+      slot.next(Tile::kStages);
+    }
+    if constexpr (kShares) {
+      if (shares) {
+        all.add_as(mine, weight);
+      } else {
+        all.add(mine);
+      }
+      mine.clear();
+    }
+  }
+  if constexpr (!kShares) all.add(mine);
+}
+
+/// Adds the summaries of tile `tile` of this block's pages, which have come to `values`, to `all`. By a warp.
+template <class Summaries, DataType kType, class All, class Covered>
+__device__ __forceinline__ void attend_summaries(const Covered& covered, int tile, uint8_t* values, All& all) {
+  constexpr int kEntries = Summaries::kEntries;
+  constexpr int kHalves = All::kHalves;
+  constexpr int kDim = All::kDim;
+  const int lane = threadIdx.x % 32;
+  const int begin = tile * kEntries;
+  const uint32_t hidden = covered.opened[begin / 32] >> begin % 32;
+  const auto counts = [&](int entry) {
+    return begin + entry < covered.count && covered.has_summary(covered.first + begin + entry) && (hidden >> entry & 1) == 0;
+  };
+  float weights[kEntries / 8][2][2];
+#pragma unroll
+  for (int n = 0; n < kEntries / 8; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int entry = 8 * n + 2 * (lane % 4) + i;
+        weights[n][half][i] =
+            half < kHalves && counts(entry) ? covered.of_own(begin + entry, lane / 4 + 8 * half) : kMinusInfinity;
+      }
+    }
+  }
+  if constexpr (kType != DataType::kBF16) {
+#pragma unroll 1
+    for (int entry = 0; entry < kEntries; ++entry) decode::widen_values<kType, kDim>(values + entry * Summaries::kRowBytes);
+  }
+  // What does not count may be anything, and 0 * NaN would be NaN.
+#pragma unroll 1
+  for (uint32_t left = __ballot_sync(~0U, lane < kEntries && !counts(lane)); left != 0; left &= left - 1) {
+    const int entry = __ffs(static_cast<int>(left)) - 1;
+    if (lane < kDim / 8) *reinterpret_cast<uint4*>(values + entry * Summaries::kRowBytes + 16 * lane) = {0, 0, 0, 0};
+  }
+  __syncwarp();
+  all.add(shared_address(values), weights);
+}
+
+/// Adds what a row attends to under a cover to the totals: pages that are opened, and as many as entries for the others fill.
+__device__ __forceinline__ void count_covered(const Row& row, int opened, int entries, int page_tokens) {
+  const FlowArguments& a = row.arguments;
+  const int filled = max(0, min((entries + page_tokens - 1) / page_tokens, row.pages - opened));
+  if (a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(opened + filled));
+  if (a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
+}
+
+}  // namespace sluice::cuda
