@@ -80,7 +80,8 @@ double share_of_work(const ModelConfig& config, const SegmentLayout& layout, con
       double(layout.tokens) * below * (row + attention) + double(computed) * (config.layers - below) * (row + attention);
   const int looking = layout.tokens - layout.segments * layout.segment;
   const bool reads_masses = named.rule->reads(CopyFact::kMass);
-  const bool looks_at_copies = reads_masses && below == 0;
+  const bool reads_changes = named.rule->reads(CopyFact::kKeyChange) || named.rule->reads(CopyFact::kValueChange);
+  const bool looks_at_copies = reads_masses && !reads_changes && below == 0;  // as engines do
   if (named.rule->reads_layer()) work += (looks_at_copies ? looking : layout.tokens) * qkv;
   if (reads_masses) work += looking * 2 * attention;
   return work / all;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -42,13 +43,20 @@ void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json
 [[noreturn]] void end_with_diagnostics() { throw CLI::RuntimeError(1); }
 
 constexpr int kTokens = 8192;  // that patterns are looked at for
-constexpr int kLayersOfMini = 8;
-constexpr int kKvHeadsOfMini = 2;
+constexpr int kLayers = 8;     // of the mini: those of other models are not asked for
 
-/// What the flow's patterns leave queries of the mini to see.
-std::vector<PatternFigures> figures_of_patterns(const FlowGraph& graph, const TraceOptions& trace) {
-  if (graph.patterns.empty()) return {};
-  return pattern_figures(graph, trace.layers > 0 ? trace.layers : kLayersOfMini, kKvHeadsOfMini, kTokens);
+/// What patterns of the flow's programs leave queries to see.
+std::vector<PatternFigures> figures_of_patterns(const Plan& plan, const TraceOptions& trace) {
+  std::vector<PatternFigures> all;
+  for (const Plan* program : plan.programs()) {
+    if (program->graph.patterns.empty()) continue;
+    const int layers = trace.layers > 0 ? trace.layers : kLayers;
+    std::vector<PatternFigures> figures =
+        pattern_figures(program->graph, layers, std::max(1, trace.heads / trace.group), kTokens);
+    std::erase_if(figures, [](const PatternFigures& each) { return each.role == PatternRole::kBeside; });
+    all.insert(all.end(), figures.begin(), figures.end());
+  }
+  return all;
 }
 
 void check(const CheckOptions& options) {
@@ -66,11 +74,13 @@ void check(const CheckOptions& options) {
       states += program->graph.states.size();
       steps += program->index.size() + program->after.size();
     }
-    const std::vector<PatternFigures> figures = figures_of_patterns(graph, options.trace);
+    const std::vector<PatternFigures> figures = figures_of_patterns(plan, options.trace);
     if (options.json) {
       nlohmann::json patterns = nlohmann::json::array();
-      for (const PatternFigures& each : figures)
-        patterns.push_back({{"text", each.text}, {"tokens", kTokens}, {"blind", each.blind}});
+      for (const PatternFigures& each : figures) {
+        const nlohmann::json blind = each.blind < 0 ? nlohmann::json() : nlohmann::json(each.blind);
+        patterns.push_back({{"text", each.text}, {"tokens", kTokens}, {"blind", blind}});
+      }
       print_json(true, nlohmann::json::array(),
                  {{"name", graph.name},
                   {"page", graph.geometry.page},

@@ -217,12 +217,17 @@ std::string Session::show_selection(const FlowGraph& graph, NodeId selection, co
   const auto all = static_cast<int>(mass.size());
   std::string share = fmt::format("{:.1f}%", 100 * mass_of(selected, mass));
   const bool has_beside = graph.selection() == selection && graph.beside() != nullptr;
-  if (has_beside || !graph.patterns.empty()) {
+  const bool is_around =
+      !graph.patterns.empty() && graph.patterns.place_of(options_.place.layer, model_.config().layers) != LayerPatterns::kNone;
+  if (has_beside || is_around) {
     const std::vector<double> of_token = page_mass(row, 1);
     const std::vector<bool> seen = attended_tokens(graph, selection, selected, options_.place, of_token.size());
     double sum = 0;
     for (size_t token = 0; token < seen.size(); ++token) sum += seen[token] ? of_token[token] : 0;
-    share = fmt::format("with the pattern {} {} of {} tokens, {:.1f}%", has_beside ? "beside them" : "around them",
+    share = fmt::format("with the pattern{} {} of {} tokens, {:.1f}%",
+                        !is_around   ? " beside them"
+                        : has_beside ? "s beside and around them"
+                                     : " around them",
                         std::count(seen.begin(), seen.end(), true), seen.size(), 100 * sum);
   }
   return fmt::format("{} of {} {}, {} of the dense attention mass\n{}", selected.size(), all, of_tokens ? "tokens" : "pages",

@@ -228,8 +228,10 @@ std::string Session::save(const std::string& argument) {
   std::error_code unknown;
   const char* what = std::filesystem::is_regular_file(argument, unknown) ? "replaced" : "written";
   OutputFile(argument, {}).write(draft_.script().text);
-  return fmt::format("{} {}{}\n", printable(argument), what,
-                     draft_.selection() || draft_.assigns_pattern() ? "" : "; it selects no pages yet");
+  const char* const lacks = draft_.leaves_index_out()                        ? ", without lines whose values nothing returns"
+                            : draft_.selection() || draft_.assigns_pattern() ? ""
+                                                                             : "; it selects no pages yet";
+  return fmt::format("{} {}{}\n", printable(argument), what, lacks);
 }
 
 std::string Session::show_flow(const std::string&) { return printable(draft_.script().text); }

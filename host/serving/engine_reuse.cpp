@@ -1,6 +1,6 @@
 // Segments: what is copied of a prompt from where its text stood before, and what of it is computed again. Copies are made as a
-// request is admitted, or, where a layer is looked at first, while the host chooses what is computed. What is computed is so
-// beside the passes that the scheduler plans, as many rows a step as a pass takes: nobody waits for all.
+// request is admitted, or, where a layer behind the first is looked at, while the host chooses what is computed. What is computed
+// is so beside the passes that the scheduler plans, as many rows a step as a pass takes: nobody waits for all.
 
 #include <algorithm>
 #include <cmath>
@@ -342,7 +342,7 @@ void Engine::State::look(const EngineJob& job, ReuseWork& work) {
                                          queries, {work.masses->data(), DataType::kF32, work.fact_heads, tokens, tokens});
   };
   model.run_layers(device, *workspace, pass);
-  if (work.stream != nullptr) stats.prefill_tokens += rows.size();  // others are counted when all layers compute them
+  if (work.stream != nullptr) stats.prefill_tokens += rows.size();  // else those are counted that all layers compute
   work.next += static_cast<int>(rows.size());
 }
 
@@ -367,7 +367,7 @@ void Engine::State::choose_rows(EngineJob& job, ReuseWork& work) {
   work.rows = rows_to_compute(work.tokens, rule, job.seed, work.looking, fill);
   if (copies_late(rule)) note_copies(job, work);
   if (work.answers) work.rows.push_back(job.stored_tokens());
-  // Others stay until the end: giving memory back waits for the copies.
+  // What is not spared stays until the end: giving memory back waits for the copies.
   constexpr size_t kMostSpare = size_t{16} << 20;
   const bool is_larger = work.masses != nullptr && (spare_masses == nullptr || spare_masses->bytes() < work.masses->bytes());
   if (is_larger && work.masses->bytes() <= kMostSpare) spare_masses = std::move(work.masses);

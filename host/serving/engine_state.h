@@ -203,7 +203,7 @@ struct Engine::State {
   void set_tokens(const EngineJob& job, std::span<const int32_t> rows, Model::LayerPass& pass);
   /// A chunk on its way to the rule's layer.
   void look(const EngineJob& job, ReuseWork& work);
-  /// Of a job of which all rows have come to the rule's layer.
+  /// Of a job whose rows have come to the rule's layer.
   void choose_rows(EngineJob& job, ReuseWork& work);
   /// A chunk of the chosen rows.
   void compute_rows(const EngineJob& job, ReuseWork& work);

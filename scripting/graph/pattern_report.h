@@ -26,7 +26,7 @@ struct PatternFigures {
   int head = 0;            // of `heads`: KV heads of this number modulo `heads` have it
   int heads = 1;           // 1: all have it
   int64_t kept = 0;        // tokens, of `tokens` after which the text ends, in the head that keeps the most
-  int64_t slots = 0;       // the same where the text goes on, up to about a million tokens; 0: not known, or there are no slots
+  int64_t slots = 0;       // the same where the text goes on, as far as is looked at; 0: not known, or there are no slots
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
   bool last_is_blind = false;  // the last of `tokens` sees nothing, in any head: its step is no measure of others

@@ -264,7 +264,8 @@ size_t Draft::find_pattern(const std::vector<Token>& tokens) const {
 bool Draft::assigns_pattern() const {
   return std::any_of(top_.begin(), top_.end(), [&](const Entry& entry) {
     const std::vector<Token> tokens = tokens_of(entry.text);
-    return find_pattern(tokens) < tokens.size();
+    const size_t value = find_pattern(tokens) + 4;
+    return value < tokens.size() && !tokens[value].is("nil");
   });
 }
 
@@ -330,8 +331,7 @@ Script Draft::build(const std::optional<Entry>& of_index, const std::optional<En
   Script script;
   for (const Entry& entry : top_) append(script, entry, "");
   append_function(script, cache_, std::nullopt);
-  // Of a pattern alone, values that somebody looked at are no index stage.
-  if (of_index || !assigns_pattern()) append_function(script, index_, of_index);
+  if (of_index || !leaves_index_out()) append_function(script, index_, of_index);
   append_function(script, after_, of_after);
   append_own(script, fmt::format("\nreturn {}", variable_));
   script.origins.emplace_back();

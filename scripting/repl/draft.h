@@ -56,6 +56,9 @@ class Draft {
   std::vector<std::string> members() const;
   /// Whether it has a line `flow.pattern = ...`.
   bool assigns_pattern() const;
+  /// Whether lines of the index stage are no part of the flow: it is a pattern alone, and they are values that somebody looked
+  /// at.
+  bool leaves_index_out() const { return !index_.result && !index_.entries.empty() && assigns_pattern(); }
 
  private:
   struct Stage {

@@ -224,7 +224,6 @@ AttendingKernel AttendingWriter::write() {
 }  // namespace
 
 std::string why_not_attending(const FlowLayout& layout) {
-  if (!layout.plan.attend.is_plain()) return "it attends to more than the tokens of selected pages";
   if (layout.selections.empty()) return "nothing is scored";
   if (layout.selections.size() > 1) return "it unites several selections";
   if (layout.node(layout.selections.front().node).op == Op::kThreshold) {

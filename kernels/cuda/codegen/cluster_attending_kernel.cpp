@@ -164,7 +164,7 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
 
 }  // namespace
 
-// In the order of `place_memory`.
+// Of all that a writer of such a kernel may place.
 int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, int stages, int64_t room) const {
   constexpr int64_t kWarps = kAttenderThreads / 32;
   static_assert(kWarps * kValueBytes >= kSelectionBytes);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numbers>
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
@@ -153,7 +152,7 @@ void ClusterCoverWriter::write_selection() {
   writer_.close(");");
   writer_.write("if (threadIdx.x == kThreads - 1) chosen_pages = chosen;");
   writer_.close();
-  writer_.write("// The copy engine writes where keys were compared.");
+  writer_.write("// The copy engine writes where tiles of fields were.");
   writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   writer_.write("__syncthreads();");
   writer_.write("const int chosen = chosen_pages;");
@@ -162,7 +161,7 @@ void ClusterCoverWriter::write_selection() {
 void ClusterCoverWriter::declare_covered() {
   const Node* const bias = source_.bias == kNoNode ? nullptr : &node(source_.bias);
   const bool has_numbers = bias != nullptr && bias->op != Op::kFill;
-  const double common = bias != nullptr && bias->op == Op::kFill ? bias->attributes.value * std::numbers::log2e : 0;
+  const double common = bias != nullptr && bias->op == Op::kFill ? bias->attributes.value : 0;
   const auto at = [&](NodeId id) { return fmt::format("held + {} * own_pages", layout_.slots[static_cast<size_t>(id)].offset); };
   const bool all_have = source_.selection == layout_.plan.attend.selection();  // none of those that are opened counts
   const Attributes none;
@@ -170,9 +169,10 @@ void ClusterCoverWriter::declare_covered() {
   writer_.line("const int first_page = min({}, row.pages);", all_have ? 0 : without.first);
   writer_.line("const int end_page = max(first_page, row.pages - {});", all_have ? 0 : without.last);
   writer_.line(
-      "const CoveredPages<{}, {}> covered{{blocks, first, count, share, first_page, end_page, {}, {}, t.scale, {:a}F, opened}};",
+      "const CoveredPages<{}, {}> covered{{blocks, first, count, share, first_page, end_page, {}, {}, t.scale, {} * kLog2E, "
+      "opened}};",
       graph_.geometry.group, has_numbers ? elements_per_page(bias->shape) : 0, at(source_.logits),
-      has_numbers ? at(source_.bias) : "nullptr", static_cast<float>(common));
+      has_numbers ? at(source_.bias) : "nullptr", literal(common));
 }
 
 void ClusterCoverWriter::write_attention() {
@@ -263,7 +263,7 @@ std::string why_not_attending_under_cover(const FlowLayout& layout) {
   if (layout.selections.empty()) return "nothing is scored";
   if (layout.selections.size() > 1) return "it unites several selections";
   const Node& selection = layout.node(layout.selections.front().node);
-  if (selection.op != Op::kTopK) return "how many pages it opens depends on the scores, or on chance";
+  if (selection.op != Op::kTopK) return "pages are opened otherwise than by exact top-k";
   if (!graph.saves.empty()) return "it saves a state";
   if (graph.selects_under_masks()) return "it sees parts of pages";
   const std::vector<NodeId> leaves = leaf_selections(graph);

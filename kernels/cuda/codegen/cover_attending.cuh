@@ -34,7 +34,7 @@ struct CoveredPages {
   __device__ __forceinline__ float with_bias(const float* own, const float* own_bias, int head) const {
     const float logit = __fmaf_rn(own[head], scale, common);
     if constexpr (kBiasHeads == 0) return logit;
-    return __fmaf_rn(own_bias[kBiasHeads == 1 ? 0 : head], 1.4426950408889634F, logit);
+    return __fmaf_rn(own_bias[kBiasHeads == 1 ? 0 : head], kLog2E, logit);
   }
 };
 

@@ -80,7 +80,7 @@ struct GeneratedSource {
 /// chip through the whole index stage, if the flow is of a kind that can be; and, for rows that are too long for it and for other
 /// flows, for each launch of the index stage one that keeps everything but what later launches read in registers and shared
 /// memory. Reductions over channels of what blocks hold are read in 16-byte pieces by as many lanes as a page has pieces, or, in
-/// the kernel by rows, multiplied on tensor cores.
+/// the kernel by rows, multiplied on tensor cores. Of plans that `refusal_of_attention` takes.
 GeneratedSource generate(const FlowLayout& layout);
 /// The text that every source begins with. `has_field_pages`: fields have pages of their own.
 std::string shared_text(bool has_field_pages);
@@ -89,8 +89,9 @@ std::string shared_text(bool has_field_pages);
 std::string why_not_whole_rows(const FlowLayout& layout);
 /// Whether every selection keeps the newest page, and its score serves nothing else.
 bool newest_is_kept(const FlowLayout& layout);
-/// Why one kernel cannot score, select and attend, given that one may hold rows; empty: it can.
+/// Why one kernel cannot score, select and attend, given that one may hold rows; empty: it can. Of a flow without a cover.
 std::string why_not_attending(const FlowLayout& layout);
 /// The same of a flow with a cover, for which only clusters can.
 std::string why_not_attending_under_cover(const FlowLayout& layout);
+
 }  // namespace sluice::cuda::codegen

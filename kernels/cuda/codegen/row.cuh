@@ -13,6 +13,7 @@ __device__ __forceinline__ void copy_bytes(uint32_t shared, const uint8_t* from,
                "r"(bytes), "r"(barrier)
                : "memory");
 }
+
 // Pieces of 16 bytes on their way to shared memory: where lines are short, all lanes ask for them sooner than a few do for
 // copies of whole lines.
 
