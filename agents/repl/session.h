@@ -96,7 +96,8 @@ class Session {
   static std::optional<int64_t> submission_of(std::string_view argument);
   FlowServer& server() const;
   double layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const;
-  /// Of so many tokens, which the last step attends to: those of what is selected (kNoNode: all), with a pattern beside or around.
+  /// Of so many tokens, which the last step attends to: those of what is selected (kNoNode: all), with a pattern beside or
+  /// around.
   std::vector<bool> attended_tokens(const FlowGraph& graph, NodeId selection, const std::vector<int32_t>& selected,
                                     const Place& place, size_t tokens) const;
 
