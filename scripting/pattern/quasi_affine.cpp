@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "scripting/base/error.h"
@@ -21,22 +22,30 @@ using IslPieces = std::unique_ptr<isl_pw_multi_aff, IslDeleter<isl_pw_multi_aff,
 
 constexpr int64_t kMost = int64_t{1} << 53;
 
-/// An AffineSum for one n, without what is zero.
+/// An AffineSum for one n, without what is zero. `wholes`: of each division the part that is affine in x, which is not asked of
+/// it.
 class FoldedSum {
  public:
-  FoldedSum(const AffineSum& sum, int64_t n) : constant_(sum.constant + sum.of_n * n), of_x_(sum.of_x) {
+  FoldedSum(const AffineSum& sum, int64_t n, std::span<const int64_t> wholes)
+      : constant_(sum.constant + sum.of_n * n), of_x_(sum.of_x) {
     for (size_t k = 0; k < sum.of_divisions.size(); ++k) {
-      if (sum.of_divisions[k] != 0) terms_.push_back({k, sum.of_divisions[k]});
+      if (sum.of_divisions[k] == 0) continue;
+      terms_.push_back({k, sum.of_divisions[k]});
+      of_x_ += sum.of_divisions[k] * wholes[k];
     }
   }
 
   int64_t of_x() const { return of_x_; }
   bool has_divisions() const { return !terms_.empty(); }
-  int64_t at(int64_t x, const std::vector<int64_t>& divisions) const {
-    int64_t total = constant_ + of_x_ * x;
-    for (const Term& term : terms_) total += term.factor * divisions[term.division];
+  int64_t at(int64_t x, std::span<const int64_t> quotients) const { return constant_ + change(x, quotients); }
+  /// By how much it changes when x does by `step` and the divisions do by `steps`.
+  int64_t change(int64_t step, std::span<const int64_t> steps) const {
+    int64_t total = of_x_ * step;
+    for (const Term& term : terms_) total += term.factor * steps[term.division];
     return total;
   }
+  /// Without x times `multiple`.
+  void take_multiple(int64_t multiple) { of_x_ -= multiple; }
 
  private:
   struct Term {
@@ -49,45 +58,18 @@ class FoldedSum {
   std::vector<Term> terms_;
 };
 
-/// A division for one n, asked of one x after the other. Where no other division stands in it, nothing is divided from one to
-/// the next.
-class SteppedDivision {
- public:
-  SteppedDivision(const FloorDivision& division, int64_t n)
-      : numerator_(division.numerator, n),
-        denominator_(division.denominator),
-        more_(floor_divide(numerator_.of_x(), denominator_)),
-        more_rest_(numerator_.of_x() - more_ * denominator_) {}
-
-  int64_t of_x() const { return numerator_.of_x(); }
-  int64_t denominator() const { return denominator_; }
-  int64_t quotient() const { return quotient_; }
-  /// What the division leaves.
-  int64_t rest() const { return rest_; }
-
-  /// `before`: the divisions before it, at the same x.
-  void begin(int64_t x, const std::vector<int64_t>& before) {
-    const int64_t numerator = numerator_.at(x, before);
-    quotient_ = floor_divide(numerator, denominator_);
-    rest_ = numerator - quotient_ * denominator_;
-  }
-  /// To `x`, which is one more than before.
-  void step(int64_t x, const std::vector<int64_t>& before) {
-    if (numerator_.has_divisions()) return begin(x, before);
-    quotient_ += more_;
-    rest_ += more_rest_;
-    if (rest_ < denominator_) return;
-    rest_ -= denominator_;
-    ++quotient_;
+/// A division for one n, less x times `whole`, so that it changes as seldom as may be.
+struct FoldedDivision {
+  FoldedDivision(const FloorDivision& division, int64_t n, std::span<const int64_t> wholes)
+      : numerator(division.numerator, n, wholes),
+        denominator(division.denominator),
+        whole(floor_divide(2 * numerator.of_x() + denominator, 2 * denominator)) {
+    numerator.take_multiple(whole * denominator);
   }
 
- private:
-  FoldedSum numerator_;
-  int64_t denominator_;
-  int64_t more_;
-  int64_t more_rest_;
-  int64_t quotient_ = 0;
-  int64_t rest_ = 0;
+  FoldedSum numerator;
+  int64_t denominator;
+  int64_t whole;
 };
 
 }  // namespace
@@ -262,10 +244,46 @@ QuasiAffineFunction QuasiAffineFunction::largest(const IntegerContext& context, 
 /// One piece for one n.
 class QuasiAffineFunction::Evaluation {
  public:
-  Evaluation(const QuasiAffinePiece& piece, int n)
-      : range_{0, n - 1}, value_(piece.value, n), quotients_(piece.divisions.size()) {
+  Evaluation(const QuasiAffinePiece& piece, int n) : Evaluation(piece, n, divisions_of(piece, n)) {}
+
+  /// into[k] of x = first + k, for those x that are in the piece.
+  void put(int64_t first, std::span<int32_t> into) {
+    Range range = range_;
+    range.keep(1, -first, false);
+    range.keep(-1, first + static_cast<int64_t>(into.size()) - 1, false);
+    if (range.is_empty()) return;
+    const std::span<int32_t> inside =
+        into.subspan(static_cast<size_t>(range.first - first), static_cast<size_t>(range.last - range.first + 1));
+    period_ > 0 ? put_periods(range, inside.data()) : put_stretches(range, inside.data());
+  }
+
+ private:
+  struct Condition {
+    FoldedSum sum;
+    bool is_equality;
+  };
+  struct Divisions {
+    std::vector<FoldedDivision> folded;
+    std::vector<int64_t> wholes;
+  };
+
+  static Divisions divisions_of(const QuasiAffinePiece& piece, int n) {
+    Divisions divisions;
+    for (const FloorDivision& division : piece.divisions) {
+      const FoldedDivision& folded = divisions.folded.emplace_back(division, n, divisions.wholes);
+      divisions.wholes.push_back(folded.whole);
+    }
+    return divisions;
+  }
+
+  Evaluation(const QuasiAffinePiece& piece, int n, Divisions divisions)
+      : range_{0, n - 1},
+        divisions_(std::move(divisions.folded)),
+        value_(piece.value, n, divisions.wholes),
+        quotients_(divisions_.size()),
+        rests_(divisions_.size()) {
     for (const AffineConstraint& constraint : piece.constraints) {
-      const FoldedSum sum(constraint.sum, n);
+      const FoldedSum sum(constraint.sum, n, divisions.wholes);
       if (sum.has_divisions()) {
         conditions_.push_back({sum, constraint.is_equality});
       } else {
@@ -274,43 +292,75 @@ class QuasiAffineFunction::Evaluation {
     }
     // Where divisions seldom change, stretches of x are done as a whole.
     constexpr int64_t kLongStretch = 16;
-    for (const FloorDivision& division : piece.divisions) {
-      divisions_.emplace_back(division, n);
-      in_stretches_ = in_stretches_ && std::abs(division.numerator.of_x) * kLongStretch <= division.denominator;
-    }
+    const bool are_long = std::all_of(divisions_.begin(), divisions_.end(), [](const FoldedDivision& division) {
+      return std::abs(division.numerator.of_x()) * kLongStretch <= division.denominator;
+    });
+    if (!are_long) find_period();
   }
 
-  /// into[k] of x = first + k, for those x that are in the piece.
-  void put(int64_t first, std::span<int32_t> into) {
-    Range range = range_;
-    range.keep(1, -first, false);
-    range.keep(-1, first + static_cast<int64_t>(into.size()) - 1, false);
-    if (range.is_empty()) return;
-    const auto store = [&](int64_t x, int64_t value) { into[static_cast<size_t>(x - first)] = static_cast<int32_t>(value); };
-    in_stretches_ ? stretches(range, store) : each(range, store);
-  }
-
- private:
-  struct Condition {
-    FoldedSum sum;
-    bool is_equality;
-  };
-
-  void begin(int64_t x) {
+  void divide_at(int64_t x) {
     for (size_t k = 0; k < divisions_.size(); ++k) {
-      divisions_[k].begin(x, quotients_);
-      quotients_[k] = divisions_[k].quotient();
+      const int64_t numerator = divisions_[k].numerator.at(x, quotients_);
+      quotients_[k] = floor_divide(numerator, divisions_[k].denominator);
+      rests_[k] = numerator - quotients_[k] * divisions_[k].denominator;
     }
   }
 
-  template <typename Store>
-  void stretches(const Range& range, const Store& store) {
+  /// Looks for the number of x after which no division leaves another rest. From one period to the next all is affine, so that
+  /// the first tells what the others are.
+  void find_period() {
+    constexpr int64_t kMostPeriod = int64_t{1} << 16;
+    std::vector<int64_t> steps;  // of the quotients in a period
+    int64_t period = 1;
+    for (const FoldedDivision& division : divisions_) {
+      const int64_t change = division.numerator.change(period, steps);
+      const int64_t times = division.denominator / std::gcd(change, division.denominator);
+      if (times > kMostPeriod / period) return;
+      period *= times;
+      for (int64_t& step : steps) step *= times;
+      steps.push_back(change / (division.denominator / times));
+    }
+    if (2 * period > range_.last - range_.first) return;
+    period_ = period;
+    value_step_ = static_cast<uint32_t>(value_.change(period, steps));
+    for (int64_t x = range_.first; x < range_.first + period; ++x) {
+      divide_at(x);
+      Range times{0, (range_.last - x) / period};
+      for (const Condition& condition : conditions_) {
+        times.keep(condition.sum.change(period, steps), condition.sum.at(x, quotients_), condition.is_equality);
+      }
+      if (times.is_empty()) times = {0, -1};
+      firsts_.push_back(static_cast<int32_t>(x + times.first * period));
+      lasts_.push_back(static_cast<int32_t>(x + times.last * period));
+      values_.push_back(static_cast<uint32_t>(value_.at(x, quotients_)));
+    }
+  }
+
+  void put_periods(const Range& range, int32_t* into) const {
     for (int64_t x = range.first; x <= range.last;) {
-      begin(x);
+      const int64_t time = (x - range_.first) / period_;
+      const int64_t begin = range_.first + time * period_;
+      const auto from = static_cast<size_t>(x - begin);
+      const auto end = static_cast<size_t>(std::min(period_, range.last + 1 - begin));
+      const uint32_t more = static_cast<uint32_t>(time) * value_step_;
+      int32_t* const values = into + (begin - range.first);
+      for (size_t k = from; k < end; ++k) {
+        const int32_t place = static_cast<int32_t>(begin) + static_cast<int32_t>(k);
+        const bool is_in = (firsts_[k] <= place) & (place <= lasts_[k]);
+        values[k] = is_in ? static_cast<int32_t>(values_[k] + more) : values[k];
+      }
+      x = begin + static_cast<int64_t>(end);
+    }
+  }
+
+  void put_stretches(const Range& range, int32_t* into) {
+    for (int64_t x = range.first; x <= range.last;) {
+      divide_at(x);
       Range inside{x, range.last};
-      for (const SteppedDivision& division : divisions_) {
-        inside.keep(-division.of_x(), division.of_x() * x + division.denominator() - 1 - division.rest(), false);
-        inside.keep(division.of_x(), division.rest() - division.of_x() * x, false);
+      for (size_t k = 0; k < divisions_.size(); ++k) {
+        const int64_t of_x = divisions_[k].numerator.of_x();
+        inside.keep(-of_x, of_x * x + divisions_[k].denominator - 1 - rests_[k], false);
+        inside.keep(of_x, rests_[k] - of_x * x, false);
       }
       const int64_t end = std::max(inside.last, x) + 1;  // numbers that were forged may be anything
       // Within the stretch all sums are affine.
@@ -319,37 +369,29 @@ class QuasiAffineFunction::Evaluation {
         inside.keep(of_x, condition.sum.at(x, quotients_) - of_x * x, condition.is_equality);
       }
       int64_t value = inside.is_empty() ? 0 : value_.at(inside.first, quotients_);
-      for (int64_t y = inside.first; y <= inside.last; ++y, value += value_.of_x()) store(y, value);
+      for (int64_t y = inside.first; y <= inside.last; ++y, value += value_.of_x()) {
+        into[y - range.first] = static_cast<int32_t>(value);
+      }
       x = end;
     }
   }
 
-  template <typename Store>
-  void each(const Range& range, const Store& store) {
-    begin(range.first);
-    for (int64_t x = range.first; x <= range.last; ++x) {
-      for (size_t k = 0; k < divisions_.size() && x > range.first; ++k) {
-        divisions_[k].step(x, quotients_);
-        quotients_[k] = divisions_[k].quotient();
-      }
-      const bool is_in = std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
-        const int64_t sum = condition.sum.at(x, quotients_);
-        return condition.is_equality ? sum == 0 : sum >= 0;
-      });
-      if (is_in) store(x, value_.at(x, quotients_));
-    }
-  }
-
-  Range range_;                        // of x that meet the constraints without divisions
-  std::vector<Condition> conditions_;  // the others
-  std::vector<SteppedDivision> divisions_;
+  Range range_;  // of x that meet the constraints without divisions
+  std::vector<FoldedDivision> divisions_;
+  std::vector<Condition> conditions_;  // the constraints with divisions
   FoldedSum value_;
   std::vector<int64_t> quotients_;  // of the divisions, at the x that is looked at
-  bool in_stretches_ = true;
+  std::vector<int64_t> rests_;      // that they leave there
+  // Of each x of the first period: the first and the last, period_ apart, that are in the piece, and the value if it is one.
+  int64_t period_ = 0;  // 0: stretches are done as a whole
+  uint32_t value_step_ = 0;
+  std::vector<int32_t> firsts_;
+  std::vector<int32_t> lasts_;
+  std::vector<uint32_t> values_;
 };
 
 bool QuasiAffineFunction::fits() const {
-  constexpr double kMost = 4.6e18;  // 2^62
+  constexpr double kMost = 2.3e18;  // 2^61: sums of two such fit
   for (const QuasiAffinePiece& piece : pieces_) {
     std::vector<double> quotients;  // their sizes at most
     const auto size_of = [&](const AffineSum& sum) {

@@ -157,6 +157,38 @@ TEST(PatternAnalysis, WhatIsTooComplexIsLookedAtRowByRow) {
   }
 }
 
+TEST(PatternAnalysis, KnowsManyPeriodsAsRowsDo) {
+  std::mt19937 random(36);
+  const auto upto = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
+  const auto part = [&] {
+    switch (random() % 5) {
+      case 0:
+        return Pattern::diag({.offset = -upto(300), .size = upto(900), .stride = upto(40)});
+      case 1:
+        return Pattern::rect({.rows = upto(9000), .columns = upto(9000), .row_stride = upto(12), .column_stride = upto(7)});
+      case 2:
+        return Pattern::blocks(upto(100), upto(4));
+      case 3:
+        return Pattern::strided(upto(300), upto(90));
+      default:
+        return Pattern::fixed(upto(100));
+    }
+  };
+  int for_any_length = 0;
+  for (int run = 0; run < 60; ++run) {
+    Pattern pattern = part();
+    if (run % 2 == 0) pattern = run % 4 == 0 ? pattern & part() : pattern | part();
+    const PatternAnalysis analysis(pattern);
+    const PatternAnalysis by_rows(pattern, {.operations = 1});
+    for_any_length += analysis.is_for_any_length() ? 1 : 0;
+    const int length = 4000 + upto(4000);
+    EXPECT_EQ(analysis.last_readers(length), by_rows.last_readers(length)) << to_text(pattern);
+    EXPECT_EQ(analysis.live_tokens(length), by_rows.live_tokens(length)) << to_text(pattern);
+    EXPECT_EQ(analysis.blind_rows(length), by_rows.blind_rows(length)) << to_text(pattern);
+  }
+  EXPECT_GE(for_any_length, 40);
+}
+
 TEST(PatternAnalysis, KnowsTheCachesOfThePaper) {
   struct Row {
     const char* name;
