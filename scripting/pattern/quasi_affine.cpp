@@ -241,10 +241,18 @@ QuasiAffineFunction QuasiAffineFunction::largest(const IntegerContext& context, 
   return function;
 }
 
+namespace {
+
+/// Of the periods of a function's pieces, all in all: three megabytes.
+constexpr int64_t kMostPlaces = int64_t{1} << 18;
+
+}  // namespace
+
 /// One piece for one n.
 class QuasiAffineFunction::Evaluation {
  public:
-  Evaluation(const QuasiAffinePiece& piece, int n) : Evaluation(piece, n, divisions_of(piece, n)) {}
+  /// What repeats takes of `places`, which are left for periods of all pieces.
+  Evaluation(const QuasiAffinePiece& piece, int n, int64_t& places) : Evaluation(piece, n, divisions_of(piece, n), places) {}
 
   /// into[k] of x = first + k, for those x that are in the piece.
   void put(int64_t first, std::span<int32_t> into) {
@@ -276,7 +284,7 @@ class QuasiAffineFunction::Evaluation {
     return divisions;
   }
 
-  Evaluation(const QuasiAffinePiece& piece, int n, Divisions divisions)
+  Evaluation(const QuasiAffinePiece& piece, int n, Divisions divisions, int64_t& places)
       : range_{0, n - 1},
         divisions_(std::move(divisions.folded)),
         value_(piece.value, n, divisions.wholes),
@@ -295,7 +303,7 @@ class QuasiAffineFunction::Evaluation {
     const bool are_long = std::all_of(divisions_.begin(), divisions_.end(), [](const FoldedDivision& division) {
       return std::abs(division.numerator.of_x()) * kLongStretch <= division.denominator;
     });
-    if (!are_long) find_period();
+    if (!are_long) find_period(places);
   }
 
   void divide_at(int64_t x) {
@@ -308,9 +316,9 @@ class QuasiAffineFunction::Evaluation {
 
   /// Looks for the number of x after which no division leaves another rest. From one period to the next all is affine, so that
   /// the first tells what the others are.
-  void find_period() {
-    constexpr int64_t kMostPeriod = int64_t{1} << 16;
-    std::vector<int64_t> steps;  // of the quotients in a period
+  void find_period(int64_t& places) {
+    constexpr int64_t kMostPeriod = int64_t{1} << 14;  // whose places stay in a cache
+    std::vector<int64_t> steps;                        // of the quotients in a period
     int64_t period = 1;
     for (const FoldedDivision& division : divisions_) {
       const int64_t change = division.numerator.change(period, steps);
@@ -320,7 +328,8 @@ class QuasiAffineFunction::Evaluation {
       for (int64_t& step : steps) step *= times;
       steps.push_back(change / (division.denominator / times));
     }
-    if (2 * period > range_.last - range_.first) return;
+    if (2 * period > range_.last - range_.first || period > places) return;
+    places -= period;
     period_ = period;
     value_step_ = static_cast<uint32_t>(value_.change(period, steps));
     for (int64_t x = range_.first; x < range_.first + period; ++x) {
@@ -343,11 +352,12 @@ class QuasiAffineFunction::Evaluation {
       const auto from = static_cast<size_t>(x - begin);
       const auto end = static_cast<size_t>(std::min(period_, range.last + 1 - begin));
       const uint32_t more = static_cast<uint32_t>(time) * value_step_;
-      int32_t* const values = into + (begin - range.first);
+      int32_t* const values = into + (x - range.first);
       for (size_t k = from; k < end; ++k) {
         const int32_t place = static_cast<int32_t>(begin) + static_cast<int32_t>(k);
         const bool is_in = (firsts_[k] <= place) & (place <= lasts_[k]);
-        values[k] = is_in ? static_cast<int32_t>(values_[k] + more) : values[k];
+        int32_t& value = values[k - from];
+        value = is_in ? static_cast<int32_t>(values_[k] + more) : value;
       }
       x = begin + static_cast<int64_t>(end);
     }
@@ -392,39 +402,50 @@ class QuasiAffineFunction::Evaluation {
 
 bool QuasiAffineFunction::fits() const {
   constexpr double kMost = 2.3e18;  // 2^61: sums of two such fit
+  constexpr auto kLength = static_cast<double>(kMostLength);
   for (const QuasiAffinePiece& piece : pieces_) {
-    std::vector<double> quotients;  // their sizes at most
+    // Of divisions as Evaluation has them: the size of their whole at most, and of their quotient.
+    std::vector<double> wholes;
+    std::vector<double> quotients;
+    const auto slope_of = [&](const AffineSum& sum) {
+      double slope = std::fabs(static_cast<double>(sum.of_x));
+      for (size_t k = 0; k < sum.of_divisions.size(); ++k)
+        slope += sum.of_divisions[k] == 0 ? 0 : std::fabs(static_cast<double>(sum.of_divisions[k])) * wholes[k];
+      return slope;
+    };
     const auto size_of = [&](const AffineSum& sum) {
-      constexpr auto kLength = static_cast<double>(kMostLength);
-      double size = std::fabs(static_cast<double>(sum.constant)) + kLength * std::fabs(static_cast<double>(sum.of_x)) +
+      double size = std::fabs(static_cast<double>(sum.constant)) + kLength * slope_of(sum) +
                     kLength * std::fabs(static_cast<double>(sum.of_n));
-      for (size_t k = 0; k < sum.of_divisions.size(); ++k) {
-        const double factor = std::fabs(static_cast<double>(sum.of_divisions[k]));
-        if (factor > 0) size += factor * quotients[k];
-      }
+      for (size_t k = 0; k < sum.of_divisions.size(); ++k)
+        size += sum.of_divisions[k] == 0 ? 0 : std::fabs(static_cast<double>(sum.of_divisions[k])) * quotients[k];
       return size;
     };
-    bool fits = true;
     for (const FloorDivision& division : piece.divisions) {
+      const auto denominator = static_cast<double>(division.denominator);
       const double size = size_of(division.numerator);
-      fits = fits && size < kMost;
-      quotients.push_back(size / static_cast<double>(division.denominator) + 1);
+      if (size + denominator >= kMost) return false;
+      wholes.push_back(std::floor(slope_of(division.numerator) / denominator + 0.5));
+      quotients.push_back(size / denominator + 1 + kLength * wholes.back());
     }
-    for (const AffineConstraint& constraint : piece.constraints) fits = fits && size_of(constraint.sum) < kMost;
-    if (!fits || size_of(piece.value) >= kMost) return false;
+    for (const AffineConstraint& constraint : piece.constraints) {
+      if (size_of(constraint.sum) >= kMost) return false;
+    }
+    if (size_of(piece.value) >= kMost) return false;
   }
   return true;
 }
 
 std::vector<int32_t> QuasiAffineFunction::values(int n, int32_t none) const {
   std::vector<int32_t> values(static_cast<size_t>(n), none);
-  for (const QuasiAffinePiece& piece : pieces_) Evaluation(piece, n).put(0, values);
+  int64_t places = kMostPlaces;
+  for (const QuasiAffinePiece& piece : pieces_) Evaluation(piece, n, places).put(0, values);
   return values;
 }
 
 void QuasiAffineFunction::for_parts(int n, int32_t none, const std::function<void(std::span<const int32_t>)>& take) const {
   std::vector<Evaluation> pieces;
-  for (const QuasiAffinePiece& piece : pieces_) pieces.emplace_back(piece, n);
+  int64_t places = kMostPlaces;
+  for (const QuasiAffinePiece& piece : pieces_) pieces.emplace_back(piece, n, places);
   constexpr int kPart = 8192;
   std::vector<int32_t> values(static_cast<size_t>(std::min(n, kPart)));
   for (int first = 0; first < n; first += kPart) {

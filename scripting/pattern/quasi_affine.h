@@ -49,7 +49,7 @@ class QuasiAffineFunction {
   /// numbers beyond 2^53.
   static QuasiAffineFunction largest(const IntegerContext& context, const IslMap& relation);
 
-  /// Whether no number between exceeds 2^61, for lengths of up to kMostLength.
+  /// Whether no number that evaluation meets exceeds 2^61, for lengths of up to kMostLength.
   bool fits() const;
   static constexpr int64_t kMostLength = int64_t{1} << 24;
 

@@ -158,5 +158,40 @@ TEST(PatternWire, ForgedSolutionsAreRefusedOrHarmless) {
   EXPECT_GT(refused, 100);
 }
 
+TEST(PatternWire, NumbersThatGrowWhileTheyAreEvaluatedAreRefused) {
+  // Half of half of x: each is rounded up to a whole x, so that what is left of it grows.
+  QuasiAffinePiece piece;
+  for (size_t k = 0; k < 25; ++k) {
+    FloorDivision division{.denominator = 2};
+    division.numerator.of_x = k == 0 ? 1 : 0;
+    if (k > 0) {
+      division.numerator.of_divisions.assign(k, 0);
+      division.numerator.of_divisions.back() = 1;
+    }
+    piece.divisions.push_back(division);
+  }
+  piece.value.of_divisions.assign(25, 0);
+  piece.value.of_divisions.back() = int64_t{1} << 53;
+  EXPECT_FALSE(QuasiAffineFunction({piece}).fits());
+  piece.value.of_divisions.back() = 1;
+  const QuasiAffineFunction small({piece});
+  ASSERT_TRUE(small.fits());
+  EXPECT_EQ(small.values(100'000, -1), std::vector<int32_t>(100'000, 0));
+}
+
+TEST(PatternWire, ManyPiecesOfLongPeriodsTakeLittleMemory) {
+  QuasiAffinePiece piece{.divisions = {{.numerator = {.of_x = 5001}, .denominator = 16384}}};
+  piece.constraints = {{.sum = {.of_divisions = {1}}}};
+  piece.value = {.of_x = 1};
+  const QuasiAffineFunction function(std::vector<QuasiAffinePiece>(200, piece));
+  ASSERT_TRUE(function.fits());
+  int first = 0;
+  function.for_parts(40'000, -1, [&](std::span<const int32_t> values) {
+    for (size_t i = 0; i < values.size(); i += 97) ASSERT_EQ(values[i], first + static_cast<int>(i));
+    first += static_cast<int>(values.size());
+  });
+  EXPECT_EQ(first, 40'000);
+}
+
 }  // namespace
 }  // namespace sluice::test
