@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
+#include <utility>
 
 #include "scripting/base/error.h"
 
@@ -39,6 +41,62 @@ std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int bloc
     if (length > 0) segments.push_back({firsts[i], firsts[i] + length, {}});
   }
   return segments;
+}
+
+namespace {
+
+/// Where a word stands in a document: its first token, and the one behind its last.
+struct WordPlace {
+  int first;
+  int end;
+};
+
+/// Ascending. In a text a word may have a space before it that is part of it.
+std::vector<WordPlace> places_of_word(std::span<const int32_t> document, const std::string& word, const Tokenizer& tokenizer) {
+  std::vector<WordPlace> places;
+  const auto add = [&](const std::vector<int32_t>& tokens) {
+    if (tokens.empty()) return;
+    for (auto at = document.begin();; ++at) {
+      at = std::search(at, document.end(), tokens.begin(), tokens.end());
+      if (at == document.end()) break;
+      const auto first = static_cast<int>(at - document.begin());
+      places.push_back({first, first + static_cast<int>(tokens.size())});
+    }
+  };
+  const std::vector<int32_t> alone = tokenizer.encode(word);
+  const std::vector<int32_t> inside = tokenizer.encode(" " + word);
+  add(alone);
+  if (inside != alone) add(inside);
+  std::sort(places.begin(), places.end(), [](const WordPlace& a, const WordPlace& b) { return a.first < b.first; });
+  return places;
+}
+
+}  // namespace
+
+std::vector<int> cuts_of_answers(std::span<const int32_t> document, std::span<const std::string> answers,
+                                 const Tokenizer& tokenizer) {
+  constexpr int kMostBetween = 2;    // tokens
+  constexpr size_t kMostPlaces = 2;  // where words stand together more often, nobody asks for one of these places
+  std::vector<int> cuts;
+  for (const std::string& answer : answers) {
+    std::istringstream words(answer);
+    std::vector<WordPlace> before;
+    for (std::string word; words >> word;) {
+      std::vector<WordPlace> places = places_of_word(document, word, tokenizer);
+      std::vector<int> together;
+      auto other = before.begin();
+      for (const WordPlace& place : places) {
+        while (other != before.end() && other->end + kMostBetween < place.first) ++other;
+        if (other != before.end() && other->end <= place.first) together.push_back(place.first);
+        if (together.size() > kMostPlaces) break;
+      }
+      if (together.size() <= kMostPlaces) cuts.insert(cuts.end(), together.begin(), together.end());
+      before = std::move(places);
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
 }
 
 void require_segments(const ReuseLayout& layout, int tokens) {

@@ -7,6 +7,7 @@
 
 #include "agents/tasks/task.h"
 #include "host/serving/segment_reuse.h"
+#include "host/text/tokenizer.h"
 
 namespace sluice {
 
@@ -24,6 +25,11 @@ struct ReuseLayout {
 /// at equal distances, or at the nearest of `cuts` (ascending), where somebody may ask for what the edge divides: a copy has seen
 /// the one half without the other. Empty where the document is too short.
 std::vector<Segment> segments_of(const ReuseLayout& layout, int tokens, int block, std::span<const int> cuts = {});
+
+/// Where in a document an edge divides what is asked for, ascending: before a word of an answer that follows the one before it in
+/// the answer, which the two do at hardly another place.
+std::vector<int> cuts_of_answers(std::span<const int32_t> document, std::span<const std::string> answers,
+                                 const Tokenizer& tokenizer);
 
 /// Throws InputError for documents of so many tokens if they are too short for segments.
 void require_segments(const ReuseLayout& layout, int tokens);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -58,26 +57,6 @@ size_t common_tokens(const std::vector<PrefilledPrompt>& prompts) {
         std::mismatch(first.begin(), first.begin() + static_cast<ptrdiff_t>(end), prompt.tokens.begin()).first - first.begin());
   }
   return common;
-}
-
-/// Where in a document the words of answers stand for the first time, ascending.
-std::vector<int> places_of_answers(std::span<const int32_t> document, const JobDocument& jobs, const Tokenizer& tokenizer) {
-  std::vector<int> places;
-  const auto add = [&](const std::string& word) {
-    const std::vector<int32_t> tokens = tokenizer.encode(word);
-    const auto found = std::search(document.begin(), document.end(), tokens.begin(), tokens.end());
-    if (!tokens.empty() && found != document.end()) places.push_back(static_cast<int>(found - document.begin()));
-  };
-  for (const Job& job : jobs) {
-    std::istringstream words(job.sample.answer);
-    for (std::string word; words >> word;) {
-      add(word);
-      add(" " + word);  // as tokens of a text have it
-    }
-  }
-  std::sort(places.begin(), places.end());
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  return places;
 }
 
 bool is_sparse(const Plan& plan, const ModelConfig& config) {
@@ -233,7 +212,9 @@ std::unique_ptr<PrefilledBatch> ReuseRunner::prefill(const std::vector<JobDocume
   if (documents.size() != 1) throw InternalError(fmt::format("reuse: {} documents at once", documents.size()));
   const size_t common = common_tokens(batch->prompts);
   const auto document = std::span<const int32_t>(batch->prompts.front().tokens).first(common);
-  const std::vector<int> cuts = places_of_answers(document, documents.front(), tokenizer_);
+  std::vector<std::string> answers;
+  for (const Job& job : documents.front()) answers.push_back(job.sample.answer);
+  const std::vector<int> cuts = cuts_of_answers(document, answers, tokenizer_);
   require_segments(layout_, static_cast<int>(common));
   batch->segments = segments_of(layout_, static_cast<int>(common), kReuseBlock, cuts);
   const Occasion occasion = documents.front().front().occasion;

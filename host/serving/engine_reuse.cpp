@@ -94,9 +94,8 @@ void Engine::State::begin_reuse(EngineJob& job) {
   found.block = kv->segments()->block();
   if (!has_memory_for(job, *work)) return;
   const RecomputeRule* const rule = rule_of(job);
-  std::set<uint64_t> frozen;  // texts
   for (const Segment& segment : job.request.segments) {
-    find_blocks(job, segment, *work, frozen);
+    find_blocks(job, segment, *work);
     if (copies_late(rule)) continue;
     copy_blocks(job, *work, 0);  // while the host looks for the next
   }
@@ -104,7 +103,6 @@ void Engine::State::begin_reuse(EngineJob& job) {
   // Under a flow the last token is a decode step of its own.
   work->answers = !limits.decode_differs && static_cast<int>(job.tokens.size()) == job.prompt;
   if (!reserve_reuse(job, *work)) return;  // what is computed takes the copies' place
-  for (const uint64_t text : frozen) kv->frozen()->count(text);
   job.filling = may_fill = true;
   note_copies(job, *work);
   work->looking = found.looking_rows(rule == nullptr ? kToEnd : rule->rule().rows);
@@ -120,7 +118,7 @@ void Engine::State::begin_reuse(EngineJob& job) {
   if (job.reuse->is_done()) end_reuse(job);
 }
 
-void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work, std::set<uint64_t>& frozen) const {
+void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work) const {
   SegmentIndex& index = *kv->segments();
   CopiedTokens& found = work.tokens;
   const int block = found.block;
@@ -140,7 +138,7 @@ void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, Re
     std::fill_n(found.copied.begin() + first, block, 1);
     std::fill_n(found.moved.begin() + first, block, first - view->position);
     for (const int32_t page : view->pages) cache.touch(page);
-    if (!kv->frozen()->is_empty()) frozen.insert(index.frozen_text(space, run));
+    if (!kv->frozen()->is_empty()) work.frozen.insert(index.frozen_text(space, run));
     const bool is_beside = is_next && found.moved[static_cast<size_t>(first) - 1] == first - view->position;
     if (!is_beside) found.firsts.push_back(first);
     found.ends_known = found.ends_known || segment.end == static_cast<int>(job.tokens.size());
@@ -163,9 +161,11 @@ std::vector<int32_t> Engine::State::rows_to_look_with(const EngineJob& job, cons
     std::iota(rows.begin(), rows.end(), work.tokens.begun);
     return rows;
   }
+  auto looking = work.looking.begin();
   for (int token = work.tokens.begun; token < job.stored_tokens(); ++token) {
-    const bool is_new = work.tokens.copied[static_cast<size_t>(token)] == 0;
-    if (is_new || std::binary_search(work.looking.begin(), work.looking.end(), token)) rows.push_back(token);
+    const bool looks = looking != work.looking.end() && *looking == token;
+    if (looks) ++looking;
+    if (looks || work.tokens.copied[static_cast<size_t>(token)] == 0) rows.push_back(token);
   }
   return rows;
 }
@@ -185,7 +185,6 @@ void Engine::State::note_copies(EngineJob& job, const ReuseWork& work) {
   job.is_known_apart = job.request.answer_extra_key.has_value() || has_new_block(job, tokens);
   if (!work.blocks.empty()) return;  // they are still to be copied
   job.result.copied_tokens = count_behind(job.matched, tokens.copied);
-  stats.copied_tokens += static_cast<uint64_t>(tokens.count());
 }
 
 bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) const {
@@ -202,7 +201,8 @@ bool Engine::State::has_memory_for(const EngineJob& job, const ReuseWork& work) 
   };
   int64_t bytes = bytes_of(job, work.tokens.begun);
   constexpr int64_t kLeftFree = int64_t{256} << 20;  // for whatever else a pass may want
-  if (bytes > static_cast<int64_t>(device.free_bytes()) - kLeftFree) return false;
+  constexpr int64_t kSmall = int64_t{16} << 20;      // beside that: asking a device takes longer than looking for segments
+  if (bytes > kSmall && bytes > static_cast<int64_t>(device.free_bytes()) - kLeftFree) return false;
   for (const auto& [id, each] : jobs) {
     if (each->filling && (each->reuse->looks || each->reuse->stream != nullptr))
       bytes += bytes_of(*each, each->reuse->tokens.begun);
@@ -292,12 +292,27 @@ void Engine::State::fill_chunk(EngineJob& job) {
   job.filled_in_turn = ++turns;
   ReuseWork& work = *job.reuse;
   if (work.looks) {
-    look(job, work);
-    if (next_chunk(work).empty()) choose_rows(job, work);
+    // What looking takes depends on the prompt alone; computing rows takes what any pass does.
+    try {
+      look(job, work);
+      if (next_chunk(work).empty()) choose_rows(job, work);
+    } catch (const std::bad_alloc&) {
+      return give_up_reuse(job);
+    } catch (const DeviceMemoryError&) {
+      return give_up_reuse(job);
+    }
   } else {
     compute_rows(job, work);
   }
   if (work.is_done()) end_reuse(job);
+}
+
+void Engine::State::give_up_reuse(EngineJob& job) {
+  job.filling = false;
+  job.reuse.reset();
+  job.exact = INT32_MAX;
+  job.is_known_apart = false;
+  job.result.copied_tokens = 0;
 }
 
 bool Engine::State::is_filling() const {
@@ -478,6 +493,8 @@ void Engine::State::end_reuse(EngineJob& job) {
   const int stored = job.stored_tokens();
   const std::vector<int32_t>& rows = job.reuse->rows;
   job.turned = job.reuse->tokens.copied;
+  stats.copied_tokens += static_cast<uint64_t>(job.reuse->tokens.count());
+  for (const uint64_t text : job.reuse->frozen) kv->frozen()->count(text);
   for (const int32_t row : rows) {
     if (row < stored) job.turned[static_cast<size_t>(row)] = 0;
   }

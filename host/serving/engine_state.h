@@ -34,6 +34,7 @@ struct FoundBlock {
 struct ReuseWork {
   CopiedTokens tokens;
   std::vector<FoundBlock> blocks;  // that are not copied yet
+  std::set<uint64_t> frozen;       // texts that blocks are of
   std::vector<int32_t> looking;    // CopiedTokens::looking_rows, of all blocks that were found
   bool answers = false;            // its last chunk has the prompt's last token, too, from which an answer follows
   bool looks = false;              // `rows` are on their way to the rule's layer
@@ -181,12 +182,14 @@ struct Engine::State {
   EngineJob* next_to_fill();
   std::span<const int32_t> next_chunk(const ReuseWork& work) const;
   void fill_chunk(EngineJob& job);
+  /// Leaves all that is not known by a prefix to the passes that the scheduler plans.
+  void give_up_reuse(EngineJob& job);
   bool is_filling() const;
   /// Whether what lies beside the pool while prompts are filled stays within half of the pool, with this one's, and the device
   /// has that.
   bool has_memory_for(const EngineJob& job, const ReuseWork& work) const;
-  /// Looks for a segment's blocks, of which `frozen` gets the texts that some are of.
-  void find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work, std::set<uint64_t>& frozen) const;
+  /// Looks for a segment's blocks.
+  void find_blocks(const EngineJob& job, const Segment& segment, ReuseWork& work) const;
   /// Copies the blocks that were found, in layers from `first_layer` on.
   void copy_blocks(const EngineJob& job, ReuseWork& work, int first_layer) const;
   /// Those that are computed up to the rule's layer.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "scripting/base/error.h"
 
@@ -65,11 +66,14 @@ SegmentIndex::Digest SegmentIndex::digest_of(const Digest& space, std::span<cons
 }
 
 SegmentIndex::Entries::iterator SegmentIndex::locate(const Digest& space, std::span<const int32_t> tokens) {
+  const auto is_it = [&](const Entry& entry) {
+    return entry.space == space && std::equal(tokens.begin(), tokens.end(), entry.tokens.begin(), entry.tokens.end());
+  };
+  for (const Entry* likely : {last_, last_ == nullptr ? nullptr : last_->next}) {
+    if (likely != nullptr && is_it(*likely)) return by_digest_.at(likely->digest);
+  }
   const auto found = by_digest_.find(digest_of(space, tokens));
-  if (found == by_digest_.end()) return entries_.end();
-  const Entry& entry = *found->second;
-  const bool is_same = entry.space == space && std::equal(tokens.begin(), tokens.end(), entry.tokens.begin(), entry.tokens.end());
-  return is_same ? found->second : entries_.end();
+  return found != by_digest_.end() && is_it(*found->second) ? found->second : entries_.end();
 }
 
 const SegmentIndex::View* SegmentIndex::find(const Digest& space, std::span<const int32_t> tokens) {
@@ -81,6 +85,22 @@ const SegmentIndex::View* SegmentIndex::find(const Digest& space, std::span<cons
 
 void SegmentIndex::renew(Entries::iterator entry) {
   if (entry->text == 0) entries_.splice(entries_.begin(), entries_, entry);
+  Entry* const next = &*entry;
+  Entry* const before = std::exchange(last_, next);
+  if (before == nullptr || before == next || before->next == next) return;
+  if (before->next != nullptr) before->next->before = nullptr;
+  if (next->before != nullptr) next->before->next = nullptr;
+  before->next = next;
+  next->before = before;
+}
+
+void SegmentIndex::unlink(Entry& entry) {
+  by_digest_.erase(entry.digest);
+  // What was around it is together now, unless that is one entry.
+  const bool is_one = entry.next == entry.before;
+  if (entry.next != nullptr) entry.next->before = is_one ? nullptr : entry.before;
+  if (entry.before != nullptr) entry.before->next = is_one ? nullptr : entry.next;
+  if (last_ == &entry) last_ = entry.before;
 }
 
 void SegmentIndex::offer(const Digest& space, std::span<const int32_t> tokens, const View& view) {
@@ -91,17 +111,18 @@ void SegmentIndex::offer(const Digest& space, std::span<const int32_t> tokens, c
   const Digest digest = digest_of(space, tokens);
   if (by_digest_.contains(digest)) return;  // another run with this hash is there first
   if (entries_.size() >= most_) {
-    by_digest_.erase(entries_.back().digest);
+    unlink(entries_.back());
     entries_.pop_back();
   }
   entries_.push_front({.digest = digest, .space = space, .tokens = {tokens.begin(), tokens.end()}, .view = view});
   by_digest_.emplace(digest, entries_.begin());
+  renew(entries_.begin());
 }
 
 void SegmentIndex::forget(const Digest& space, std::span<const int32_t> tokens) {
   const auto known = locate(space, tokens);
   if (known == entries_.end()) return;
-  by_digest_.erase(known->digest);
+  unlink(*known);
   (known->text == 0 ? entries_ : frozen_).erase(known);
 }
 

@@ -42,7 +42,7 @@ class SegmentIndex {
   Digest space(std::string_view tenant, std::string_view extra_key) const;
   /// The run lies there from now on.
   void offer(const Digest& space, std::span<const int32_t> tokens, const View& view);
-  /// Null: unknown. Valid until the index changes.
+  /// Null: unknown. Valid until the index changes. Fastest in the order in which runs were offered.
   const View* find(const Digest& space, std::span<const int32_t> tokens);
   /// A run that is known stays so until it is forgotten, whatever else is offered; `text`, which is not 0, is the frozen text
   /// that it is of (FrozenPool). Nothing happens if it is unknown, or is another's already.
@@ -63,6 +63,9 @@ class SegmentIndex {
     std::vector<int32_t> tokens;
     View view;
     uint64_t text = 0;  // that it is of, which is frozen
+    // Runs that were asked for or offered one after the other: a text is, and hashing it costs more than comparing it.
+    Entry* next = nullptr;
+    Entry* before = nullptr;
   };
   struct Hash {
     size_t operator()(const Digest& digest) const;
@@ -72,8 +75,10 @@ class SegmentIndex {
   Digest digest_of(const Digest& space, std::span<const int32_t> tokens) const;
   /// The end of `entries_`: unknown.
   Entries::iterator locate(const Digest& space, std::span<const int32_t> tokens);
-  /// It is the last to go.
+  /// It is the last to go, and the one that was asked for last.
   void renew(Entries::iterator entry);
+  /// Forgets all that is known of an entry but the entry.
+  void unlink(Entry& entry);
 
   int block_;
   size_t most_;
@@ -81,6 +86,7 @@ class SegmentIndex {
   Entries entries_;
   Entries frozen_;  // in no order
   std::unordered_map<Digest, Entries::iterator, Hash> by_digest_;
+  Entry* last_ = nullptr;  // that was asked for or offered; null: it is gone
 };
 
 }  // namespace sluice

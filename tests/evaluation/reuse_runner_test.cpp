@@ -43,6 +43,22 @@ TEST(ReuseLayout, SegmentsAreWholeBlocksWithNewTextBetween) {
   EXPECT_TRUE(segments_of({}, 100, 128).empty());
 }
 
+TEST(ReuseLayout, EdgesDivideWhatAnswersSayTogether) {
+  const std::string json = R"({"model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, "c": 3, "d": 4,
+    "=": 5, "x": 6}}, "pre_tokenizer": {"type": "WhitespaceSplit"}})";
+  const auto tokenizer = parse_tokenizer(json, "words");
+  const auto cuts = [&](const std::string& document, const std::vector<std::string>& answers) {
+    return cuts_of_answers(tokenizer->encode(document), answers, *tokenizer);
+  };
+  EXPECT_EQ(cuts("x x a = b x x c d x", {"a b"}), (std::vector<int>{4})) << "with a word between";
+  EXPECT_EQ(cuts("x x a = b x x x c d x", {"a b c d"}), (std::vector<int>{4, 9}));
+  EXPECT_EQ(cuts("x x a = b x x c d x", {"c d", "d c"}), (std::vector<int>{8})) << "in the order of the answer";
+  EXPECT_EQ(cuts("a b x a b x x", {"a b"}), (std::vector<int>{1, 4}));
+  EXPECT_TRUE(cuts("a b x a b x a b", {"a b"}).empty()) << "everywhere";
+  EXPECT_TRUE(cuts("a x x x b", {"a b"}).empty()) << "too far apart";
+  EXPECT_TRUE(cuts("a b", {"a"}).empty());
+}
+
 TEST(ReuseLayout, SegmentsBeginWhereSomebodyMayAsk) {
   const std::vector<int> cuts = {30, 700, 1100, 1500, 1510, 3900};
   const std::vector<Segment> segments = segments_of({.segment = 512, .share = 0.9, .least = 4}, 4000, 64, cuts);
@@ -163,7 +179,7 @@ TEST_F(ReuseRunnerTest, SegmentsAreFoundWhereverTheyStoodBefore) {
     const FlowReport& flow = report.flows.front();
     EXPECT_EQ(flow.status, FlowStatus::kPassed) << task << ": " << flow.message;
     ASSERT_TRUE(flow.speed) << flow.untimed;
-    EXPECT_LT(flow.speed->pages_read, 0.3) << task << ": nine tenths are copied";
+    EXPECT_LT(flow.speed->pages_read, 0.45) << task << ": of so short a text edges between words leave out a part";
   }
 }
 

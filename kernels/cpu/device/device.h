@@ -14,7 +14,7 @@
 namespace sluice::cpu {
 
 /// The CPU: float32 activations in host memory, operations in order, each spread over the threads of one pool.
-class CpuDevice final : public Device {
+class CpuDevice : public Device {
  public:
   explicit CpuDevice(const CpuOptions& options);
 

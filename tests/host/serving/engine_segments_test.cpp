@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "kernels/cpu/device/device.h"
+#include "scripting/base/resource_error.h"
 #include "tests/host/serving/segments_fixture.h"
 
 namespace sluice {
@@ -43,6 +45,32 @@ TEST_F(SegmentsTest, RulesComputeWhatTheySay) {
   const int sparse = run(engine, as(again, Rule::kSparseQ, 0.25)).recomputed_tokens;
   EXPECT_GE(sparse, 18 + 8) << "and blocks beside what is the prompt's own";
   EXPECT_LE(sparse, 18 + 4 * 8);
+}
+
+/// Has no memory for what looking at rows needs beside the pool.
+class CrowdedDevice final : public cpu::CpuDevice {
+ public:
+  using CpuDevice::CpuDevice;
+  int add_row_masses(const RowMasses&, Matrix, Matrix) override { throw DeviceMemoryError("no memory is free"); }
+};
+
+TEST_F(SegmentsTest, WithoutMemoryToLookEverythingIsComputed) {
+  CrowdedDevice crowded{CpuOptions()};
+  const auto model = load_model(directory_.path(), crowded);
+  for (const int boundary : {0, 1}) {
+    Engine engine(crowded, *model, nullptr, options());
+    run(engine, prompt_of({text(1, 13), text(2, 40), text(3, 5), text(4, 37)}));
+    const Request again = prompt_of({text(5, 30), text(4, 37), text(6, 9), text(2, 40), text(7, 3)});
+    const RequestResult result = run(engine, as(again, Rule::kSparseQ, 0.2, boundary));
+    EXPECT_EQ(result.copied_tokens, 0);
+    EXPECT_EQ(result.recomputed_tokens, 0);
+    EXPECT_LT(distance(result, again), 1e-4);
+    EXPECT_EQ(engine.stats().copied_tokens, 0U);
+    const RequestResult known = run(engine, as(again, Rule::kSparseQ, 0.2, boundary));
+    EXPECT_EQ(known.cached_tokens, 112) << "full pages, as of any prompt that was computed";
+    EXPECT_LT(distance(known, again), 1e-4);
+    EXPECT_EQ(run(engine, as(prompt_of({text(8, 7), text(2, 40), text(9, 3)}), Rule::kNone)).copied_tokens, 40);
+  }
 }
 
 TEST_F(SegmentsTest, OneTokenIsAnAnswer) {

@@ -94,9 +94,15 @@ TEST(SegmentIndex, KeepsWhatAMapKeepsOverManySteps) {
   std::mt19937 random(5);
   const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
   int hits = 0;
+  int last_space = 0;
+  int last_run = 0;
   for (int step = 0; step < 20000; ++step) {
-    const int space = draw(3);
-    const int run = draw(15);
+    // Runs follow each other, as those of a text do, or come as they like.
+    const bool follows = draw(3) > 0;
+    const int space = follows ? last_space : draw(3);
+    const int run = follows ? (last_run + 1) % 15 : draw(15);
+    last_space = space;
+    last_run = run;
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const Known& each) { return each.space == space && each.run == run; });
     switch (draw(8)) {
