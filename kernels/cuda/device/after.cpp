@@ -70,6 +70,7 @@ void CudaDevice::evict(const CompiledFlow& flow) {
   const std::vector<int> layers = evicted_layers(registered.plan(), pass_.pool(), pass_.batch());
   refresh_now();
   pass_.arrays(stream_.get(), 0);  // are sent before it begins
+  copying_.join(stream_.get());
   making_room_.begin(stream_.get());
   // As many at a time as travel with a launch, of one group.
   for (size_t first = 0, last = 0; first < layers.size(); first = last) {

@@ -11,7 +11,9 @@
 
 namespace sluice::cuda {
 
-std::unique_ptr<Pool> CudaDevice::create_pool(const PoolMap& map) { return std::make_unique<CudaPool>(map, stream_.get()); }
+std::unique_ptr<Pool> CudaDevice::create_pool(const PoolMap& map) {
+  return std::make_unique<CudaPool>(map, stream_.get(), copying_);
+}
 
 const float* CudaDevice::frequencies_of(const Rope& rope, int head_dim) {
   const int half = head_dim / 2;
@@ -78,12 +80,28 @@ void CudaDevice::copy_shifted(Pool& pool, GroupLayers of, std::span<const Shifte
   const auto told = operation("copy_shifted");
   const CudaPool& memory = as_cuda(pool);
   require_runs(memory, of.group, runs);
-  const cuda::ShiftedRows rows = memory.shifted_rows(of, frequencies_of(rope, memory.layout(of.group).head_dim));
-  if (runs.empty() || rows.blocks.layers == 0) return;
+  cuda::ShiftedRows rows = memory.shifted_rows(of, frequencies_of(rope, memory.layout(of.group).head_dim));
+  const int layers = rows.blocks.layers;
+  if (runs.empty() || layers == 0) return;
   static_assert(sizeof(ShiftedRun) % sizeof(int32_t) == 0);
   const auto* const numbers = reinterpret_cast<const int32_t*>(runs.data());
-  const int32_t* const sent = send({numbers, runs.size_bytes() / sizeof(int32_t)});
-  cuda::copy_shifted(rows, reinterpret_cast<const ShiftedRun*>(sent), static_cast<int>(runs.size()), stream_.get());
+  const std::span<const int32_t> told_runs(numbers, runs.size_bytes() / sizeof(int32_t));
+  const auto copy = [&](const int32_t* sent, Stream stream) {
+    cuda::copy_shifted(rows, reinterpret_cast<const ShiftedRun*>(sent), static_cast<int>(runs.size()), stream);
+  };
+  const std::vector<int>& all = memory.map().group(of.group).layers;
+  const auto first = all.end() - layers;
+  copying_.join(of.group, *first, stream_.get());
+  // What comes next wants the first layer before the others.
+  rows.blocks.layers = 1;
+  copy(send(told_runs), stream_.get());
+  if (layers == 1) return;
+  rows.blocks.base += rows.blocks.layer_stride;
+  rows.blocks.layers = layers - 1;
+  const Stream beside = copying_.begin(of.group, first[1], stream_.get());
+  std::copy(told_runs.begin(), told_runs.end(), reinterpret_cast<int32_t*>(runs_.fill(runs.size_bytes())));
+  runs_.send(runs.size_bytes(), beside);
+  copy(reinterpret_cast<const int32_t*>(runs_.device()), beside);
 }
 
 }  // namespace sluice::cuda

@@ -37,7 +37,11 @@ void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStre
 CudaDevice::CudaDevice() {
   // In order with the default stream, which uploads of weights use.
   cudaStream_t stream = nullptr;
-  SLUICE_CHECK_CUDA(cudaStreamCreate(&stream));
+  // Before what goes on beside it: whoever waits for that has nothing else to run.
+  int lowest = 0;
+  int highest = 0;
+  SLUICE_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  SLUICE_CHECK_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamDefault, highest));
   stream_.reset(stream);
   int device = 0;
   cudaDeviceProp properties{};
@@ -54,16 +58,21 @@ std::unique_ptr<Memory> CudaDevice::allocate(size_t bytes) { return std::make_un
 void CudaDevice::write(void* target, const void* host_source, size_t bytes) {
   const auto told = operation("write");
   SLUICE_CHECK_CUDA(cudaMemcpyAsync(target, host_source, bytes, cudaMemcpyHostToDevice, stream_.get()));
-  synchronize();
+  wait();
 }
 
 void CudaDevice::read(void* host_target, const void* source, size_t bytes) {
   const auto told = operation("read");
   SLUICE_CHECK_CUDA(cudaMemcpyAsync(host_target, source, bytes, cudaMemcpyDeviceToHost, stream_.get()));
-  synchronize();
+  wait();
 }
 
-void CudaDevice::synchronize() { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get())); }
+void CudaDevice::synchronize() {
+  copying_.join(stream_.get());
+  wait();
+}
+
+void CudaDevice::wait() { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get())); }
 
 size_t CudaDevice::free_bytes() const { return cuda::free_bytes(); }
 
@@ -155,6 +164,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     shape.even = std::any_of(mine.begin(), mine.end(), minds) && decodes_evenly();
   }
   pass_.upload(tokens, stream_.get());
+  copying_.join(stream_.get());  // a graph that is replayed asks for no layer
   const Gang::Launches launches(gang_);
   graphs->run(
       shape, pass_.half(), [&] { return ground(mine); }, stream_.get(),

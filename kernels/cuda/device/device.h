@@ -29,9 +29,10 @@ namespace sluice::cuda {
 class CudaFlowState;
 class RegisteredFlow;
 
-/// A GPU: one stream, on which operations run in order while the host goes on, and what passes and lists of rows are sent on
-/// beside it; only `read`, `take`, `sample` that gives results, `synchronize` and what moves whole weights, pages or host memory
-/// waits. Activations are bf16 or float32, each matrix as it says; sums are float32.
+/// A GPU: one stream, on which operations run in order while the host goes on. What passes and lists of rows are sent on beside
+/// it, and so are copies of text that stood elsewhere until somebody wants their layers. Only `read`, `take`, `sample` that gives
+/// results, `synchronize` and what moves whole weights, pages or host memory waits. Activations are bf16 or float32, each matrix
+/// as it says; sums are float32.
 class CudaDevice final : public Device {
  public:
   CudaDevice();
@@ -150,12 +151,15 @@ class CudaDevice final : public Device {
   void report_dense(const Attention& call, int sequence) const;
   void reserve_decode(const DecodeAttention& attention, int group);
   void reserve_picks(int rows);
+  /// For what the stream has been given, whatever goes on beside it.
+  void wait();
   /// Does what `refresh_fields` has left to the selection.
   void refresh_now();
 
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
   SideStream beside_;       // of after stages that nothing in a pass waits for
   SideStream making_room_;  // of evictions, until rows come
+  LayerStream copying_;     // of tokens whose text stands elsewhere, behind the first layer
   Gang gang_;
   DeviceInfo info_;
   BatchUpload pass_;
@@ -163,6 +167,7 @@ class CudaDevice final : public Device {
   LayerChain layer_chain_;
   DecodeMlp decode_mlp_;
   Staging indices_;
+  Staging runs_;                      // that are copied beside the stream
   std::unique_ptr<CudaPicks> picks_;  // of `sample` that waits
 
   std::map<std::tuple<int, float, std::vector<float>>, DeviceMemory> frequencies_;  // by head dimension, theta, what was given

@@ -121,7 +121,7 @@ void CudaDevice::squared_distances(Matrix a, Matrix b, int parts, std::span<floa
   const DeviceMemory sums(out.size_bytes());
   square_distances(a, b, parts, sums.as<float>(), stream_.get());
   SLUICE_CHECK_CUDA(cudaMemcpyAsync(out.data(), sums.data(), out.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
-  synchronize();
+  wait();
 }
 
 size_t CudaDevice::run_first(std::span<const LayerPart> parts, const Activations& rows) {

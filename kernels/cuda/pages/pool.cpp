@@ -23,7 +23,8 @@ bool is_on_device(const void* memory) {
 
 }  // namespace
 
-CudaPool::CudaPool(const PoolMap& map, Stream stream) : Pool(checked(map)), stream_(stream), memory_(map.bytes()) {
+CudaPool::CudaPool(const PoolMap& map, Stream stream, LayerStream& beside)
+    : Pool(checked(map)), stream_(stream), beside_(beside), memory_(map.bytes()) {
   memory_.clear();
   decode_.reserve(map.layers());
   prefill_.reserve(map.layers());
@@ -36,6 +37,7 @@ CudaPool::CudaPool(const PoolMap& map, Stream stream) : Pool(checked(map)), stre
 }
 
 LayerPages CudaPool::layer(int index) const {
+  beside_.join(group_of(index), index, stream_);
   const PoolMap::Place place = map().place_of(index);
   const PageLayout& kept = layout(place.group);
   return {.base = at(place),
@@ -57,11 +59,13 @@ PageBlocks CudaPool::blocks_of(int group) const {
 
 void CudaPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   require_copies(*this, group, sources, targets);
+  beside_.join(stream_);
   cuda::copy_pages(blocks_of(group), sources, targets, stream_);
 }
 
 void CudaPool::clear_pages(int group, std::span<const int32_t> pages) {
   require_pages(*this, group, pages);
+  beside_.join(stream_);
   cuda::clear_pages(blocks_of(group), pages, stream_);
 }
 
@@ -91,6 +95,7 @@ ShiftedRows CudaPool::shifted_rows(GroupLayers of, const float* frequencies) con
 
 void CudaPool::move_tokens(int group, std::span<const TokenMove> moves) {
   require_moves(*this, group, moves);
+  beside_.join(stream_);
   cuda::move_tokens(blocks_of(group), rows_of(group), moves, stream_);
 }
 

@@ -48,7 +48,7 @@ void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // which the next launch would report as its own
   const std::string text = fmt::format("{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
-  if (status == cudaErrorMemoryAllocation) throw InputError(text, kUseLessMemory);
+  if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text, kUseLessMemory);
   throw InternalError(text);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 struct CUevent_st;
@@ -36,6 +38,35 @@ class SideStream {
   Event begun_;
   Event ended_;
   bool is_busy_ = false;
+};
+
+/// A side stream for work on some layers of a group, which others wait for where they want one of these, or another group.
+class LayerStream {
+ public:
+  /// As SideStream::begin. The work is on layers of the group from `first` on.
+  Stream begin(int group, int first, Stream main) {
+    if (group != group_) join(main);
+    side_.begin(main);
+    group_ = group;
+    first_ = std::min(first_, first);
+    return side_.stream();
+  }
+  void join(Stream main) noexcept {
+    side_.join(main);
+    group_ = kNone;
+    first_ = std::numeric_limits<int>::max();
+  }
+  /// The same for the sake of one layer: nothing where there is no work on it.
+  void join(int group, int layer, Stream main) noexcept {
+    if (group_ != kNone && (group != group_ || layer >= first_)) join(main);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  SideStream side_;
+  int group_ = kNone;
+  int first_ = std::numeric_limits<int>::max();
 };
 
 }  // namespace sluice::cuda

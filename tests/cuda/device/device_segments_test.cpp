@@ -132,6 +132,98 @@ TEST_F(CudaSegments, CopiesBackAndForthAreWhatTheyWere) {
   EXPECT_EQ(other, values);
 }
 
+TEST_F(CudaSegments, WhoAsksForALayerHasItsCopies) {
+  constexpr int kPages = 3000;
+  constexpr int kLayers = 12;
+  constexpr int kHeads = 8;
+  constexpr int kDim = 128;
+  const auto pool = device_->create_pool(kLayers, kHeads, 2 * kPages, page_layout({kDim, 1, 16, kBF16}, {}));
+  std::vector<int32_t> sources(kPages), targets(kPages);
+  std::iota(sources.begin(), sources.end(), 0);
+  std::iota(targets.begin(), targets.end(), kPages);
+  fill(*pool, sources, kPages * 16);
+  std::vector<ShiftedRun> runs;
+  for (int page = 0; page < kPages; ++page) runs.push_back({page, 0, kPages + page, 0, 16, page * 16, page * 16 + 5});
+  const Held q = hold(1, kHeads * kDim, kBF16);
+  const Held out = empty(1, kHeads * kDim, kBF16);
+  BatchBuilder builder(16);
+  builder.add({.first = kPages * 16 - 1, .decoding = true}, targets);
+  const PassBatch batch = builder.batch();
+  const auto attend = [&](int layer) {
+    Device::Attention call;
+    call.layer = layer;
+    call.query_heads = kHeads;
+    call.scale = 0.1F;
+    device_->attention(call, q.matrix, out.matrix);
+  };
+  const auto repetition = device_->create_repetition();
+  for (const bool repeated : {false, true, true, true}) {
+    for (const int layer : {kLayers - 1, 1, 0}) {
+      const auto result = [&] {
+        const OpenPass pass(*device_, batch, *pool);
+        if (repeated) {
+          device_->repeat(repetition.get(), std::vector<int32_t>(1), {}, [&] { attend(kLayers - 1); });
+        } else {
+          attend(layer);
+        }
+        return fetch(out.matrix);
+      };
+      pool->clear_pages(0, targets);
+      device_->copy_shifted(*pool, {}, runs, {});
+      const std::vector<float> got = result();
+      device_->synchronize();
+      EXPECT_EQ(got, result()) << layer;
+      EXPECT_GT(std::fabs(got.front()), 0);
+    }
+  }
+  device_->copy_shifted(*pool, {}, runs, {});
+  pool->clear_pages(0, targets);
+  {
+    const OpenPass pass(*device_, batch, *pool);
+    attend(kLayers - 1);
+    EXPECT_EQ(fetch(out.matrix), std::vector<float>(kHeads * kDim)) << "cleared after they were made";
+  }
+}
+
+TEST_F(CudaSegments, WhatFollowsCopiesFindsThemMade) {
+  constexpr int kPages = 2000;
+  constexpr int kLayers = 8;
+  const auto pool = device_->create_pool(kLayers, 8, 4 * kPages, page_layout({128, 1, 16, kBF16}, {}));
+  std::vector<int32_t> sources(kPages), targets(kPages), others(kPages);
+  std::iota(sources.begin(), sources.end(), 0);
+  std::iota(targets.begin(), targets.end(), kPages);
+  std::iota(others.begin(), others.end(), 2 * kPages);
+  fill(*pool, sources, kPages * 16);
+  const auto runs_to = [&](int from, int to) {
+    std::vector<ShiftedRun> runs;
+    for (int page = 0; page < kPages; ++page) runs.push_back({from + page, 0, to + page, 0, 16, page * 16, page * 16});
+    return runs;
+  };
+  const size_t numbers = size_t{kPages} * 16 * 8 * 128;
+  std::vector<float> keys(numbers), values(numbers), wanted_keys(numbers), wanted_values(numbers);
+  for (const int layer : {1, kLayers - 1}) {
+    pool->read_layer(layer, sources, kPages * 16, wanted_keys.data(), wanted_values.data());
+    const auto expect_in = [&](std::span<const int32_t> pages, const char* what) {
+      pool->read_layer(layer, pages, kPages * 16, keys.data(), values.data());
+      EXPECT_TRUE(values == wanted_values && keys == wanted_keys) << what << ", layer " << layer;
+    };
+    pool->clear_pages(0, targets);
+    device_->copy_shifted(*pool, {}, runs_to(0, kPages), {});
+    device_->copy_shifted(*pool, {.group = 0, .first = layer}, runs_to(kPages, 2 * kPages), {});
+    expect_in(others, "copies of copies");
+    pool->clear_pages(0, targets);
+    pool->clear_pages(0, others);
+    device_->copy_shifted(*pool, {}, runs_to(0, kPages), {});
+    pool->copy_pages(0, targets, others);
+    expect_in(others, "pages that are copied");
+    pool->clear_pages(0, targets);
+    device_->copy_shifted(*pool, {}, runs_to(0, kPages), {});
+    expect_in(targets, "what is read");
+  }
+  const auto gone = device_->create_pool(kLayers, 8, 2 * kPages, page_layout({128, 1, 16, kBF16}, {}));
+  device_->copy_shifted(*gone, {}, runs_to(0, kPages), {});
+}
+
 TEST_F(CudaSegments, RunsOutsideTheirPagesAreRefused) {
   const auto pool = device_->create_pool(1, 2, 4, page_layout({64, 1, 16, kBF16}, {}));
   for (const ShiftedRun& run :
