@@ -317,40 +317,11 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   for (int tile = part.tile_begin + warp; tile < part.tile_end; tile += S::kWarps) {
     const int first = tile * kEntries;
     const uint32_t hidden = opened[tile - part.tile_begin];
-    float weights[kEntries / 8][2][2];
-#pragma unroll
-    for (int n = 0; n < kEntries / 8; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int entry = 8 * n + 2 * (lane % 4) + i;
-          const bool counts = half < Row::kHalves && part.has_summary(first + entry) && (hidden >> entry & 1) == 0;
-          weights[n][half][i] = counts ? logits.of(first + entry, lane / 4 + 8 * half) : kMinusInfinity;
-        }
-      }
-    }
-    barrier_wait(ring_barriers + 8 * slot, parity);
-    uint8_t* const values = ring + slot * S::kSlotBytes;
-    if (a.cover.summaries.type != DataType::kBF16) {
-#pragma unroll 1
-      for (int entry = 0; entry < kEntries; ++entry) {
-        if (a.cover.summaries.type == DataType::kE4M3) {
-          widen_values<DataType::kE4M3, Dim>(values + entry * Summaries::kRowBytes);
-        } else {
-          widen_values<DataType::kE5M2, Dim>(values + entry * Summaries::kRowBytes);
-        }
-      }
-    }
-    // What does not count may be anything, and 0 * NaN would be NaN.
-    const bool hides = lane < kEntries && (!part.has_summary(first + lane) || (hidden >> lane & 1) != 0);
-#pragma unroll 1
-    for (uint32_t left = __ballot_sync(0xffffffffU, hides); left != 0; left &= left - 1) {
-      const int entry = __ffs(static_cast<int>(left)) - 1;
-      if (lane < Dim / 8) *reinterpret_cast<uint4*>(values + entry * Summaries::kRowBytes + 16 * lane) = {0, 0, 0, 0};
-    }
-    __syncwarp();
-    all.add(shared_address(values), weights);
+    const auto counts = [&](int entry) { return part.has_summary(first + entry) && (hidden >> entry & 1) == 0; };
+    attend_summaries<Summaries>(
+        ring + slot * S::kSlotBytes, a.cover.summaries.type, counts,
+        [&](int entry, int head) { return logits.of(first + entry, head); },
+        [&] { barrier_wait(ring_barriers + 8 * slot, parity); }, all);
     next_slot();
   }
 

@@ -150,4 +150,45 @@ class CoverRow {
   float sum_[2] = {0, 0};  // this thread's share
 };
 
+/// Adds the summaries of a tile, whose values are there once `wait()` returns, of entries that `counts(entry)`; a head's logit
+/// for one is `logit(entry, head)`, in base 2. `type` is what the values were copied as. By all lanes of a warp.
+template <class Tile, class All, class Counts, class Logit, class Wait>
+__device__ __forceinline__ void attend_summaries(uint8_t* values, DataType type, const Counts& counts, const Logit& logit,
+                                                 const Wait& wait, All& all) {
+  constexpr int kEntries = Tile::kEntries;
+  constexpr int kDim = All::kDim;
+  const int lane = threadIdx.x % 32;
+  float weights[kEntries / 8][2][2];
+#pragma unroll
+  for (int n = 0; n < kEntries / 8; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int entry = 8 * n + 2 * (lane % 4) + i;
+        weights[n][half][i] = half < All::kHalves && counts(entry) ? logit(entry, lane / 4 + 8 * half) : kMinusInfinity;
+      }
+    }
+  }
+  wait();
+  if (type != DataType::kBF16) {
+#pragma unroll 1
+    for (int entry = 0; entry < kEntries; ++entry) {
+      if (type == DataType::kE4M3) {
+        widen_values<DataType::kE4M3, kDim>(values + entry * Tile::kRowBytes);
+      } else {
+        widen_values<DataType::kE5M2, kDim>(values + entry * Tile::kRowBytes);
+      }
+    }
+  }
+  // What does not count may be anything, and 0 * NaN would be NaN.
+#pragma unroll 1
+  for (uint32_t left = __ballot_sync(0xffffffffU, lane < kEntries && !counts(lane)); left != 0; left &= left - 1) {
+    const int entry = __ffs(static_cast<int>(left)) - 1;
+    if (lane < kDim / 8) *reinterpret_cast<uint4*>(values + entry * Tile::kRowBytes + 16 * lane) = {0, 0, 0, 0};
+  }
+  __syncwarp();
+  all.add(shared_address(values), weights);
+}
+
 }  // namespace sluice::cuda::decode

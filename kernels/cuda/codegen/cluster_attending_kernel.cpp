@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
-#include "kernels/cuda/codegen/held_row_writer.h"
+#include "kernels/cuda/codegen/cluster_writer.h"
 #include "kernels/cuda/codegen/kernel_writers.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/ops.h"
@@ -11,14 +11,11 @@ namespace sluice::cuda::codegen {
 namespace {
 
 constexpr const char* kName = "attend_in_cluster";
-constexpr int64_t kNumberBytes = 4;
 
 /// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
-class ClusterAttendingWriter final : public HeldRowWriter {
+class ClusterAttendingWriter final : public ClusterWriter {
  public:
-  ClusterAttendingWriter(const FlowLayout& layout, Writer& writer) : HeldRowWriter(layout, writer, kRowBlocks) {
-    leaves_newest_ = true;
-  }
+  ClusterAttendingWriter(const FlowLayout& layout, Writer& writer) : ClusterWriter(layout, writer) { leaves_newest_ = true; }
 
   ClusterAttendingKernel write();
 
@@ -34,29 +31,12 @@ class ClusterAttendingWriter final : public HeldRowWriter {
 };
 
 ClusterAttendingKernel ClusterAttendingWriter::place_memory() {
-  ClusterAttendingKernel kernel{.name = kName,
-                                .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
-                                .page_bytes = 2 * kNumberBytes,  // a score and a place in the pool
-                                .listed_bytes = kNumberBytes,
-                                .stage_bytes = bytes_in_stage()};
-  writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
-  const int64_t numbers = received_numbers(graph_);
-  kernel.fixed_bytes += numbers * kNumberBytes;
-  writer_.line("using Target = ClusterTarget<{}, {}>;", graph_.geometry.group, graph_.geometry.head_dim);
-  writer_.line("static_assert(Target::kNumbers == {});", numbers);
-  writer_.line("float* const row_scores = received + {};", numbers);
-  writer_.write("int* const row_ids = reinterpret_cast<int*>(row_scores + a.held_pages);");
+  ClusterAttendingKernel kernel = open_kernel(kName);
+  kernel.listed_bytes = kNumberBytes;
   writer_.write("uint32_t* const bits = reinterpret_cast<uint32_t*>(row_ids + a.held_pages);");
   writer_.write("int* const list = reinterpret_cast<int*>(bits + a.held_pages / 32);");
-  writer_.write("uint8_t* rings = reinterpret_cast<uint8_t*>(list + t.list_room);");
-  writer_.line("rings += ({0} - shared_address(rings) % {0}) % {0};", kSwizzleBytes);
+  place_rings("list + t.list_room");
   writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kThreads>*>(rings);");
-  writer_.write("float* const merge = reinterpret_cast<float*>(rings);");
-  writer_.write("__shared__ decode::WarpParts<Tile> parts;");
-  writer_.write("__shared__ uint64_t value_barriers[kWarps * Tile::kStages];");
-  writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
-  writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
-  writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
   return kernel;
 }
 
@@ -71,20 +51,12 @@ void ClusterAttendingWriter::write_selection() {
   } else {
     write_refresh(false);
     writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
-    write_budget(*scored);
-    const auto [first, last] = kept_pages();
-    const int begin = node(*scored).attributes.first;
-    writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
-    writer_.write("__shared__ HeldRow::Told told;");
-    writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
-    writer_.write("const int chosen = held_row.select([&](int rank, int page) { list[rank] = row_ids[page]; });");
+    select_whole_row("list[rank] = row_ids[page];");
     writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
                  graph_.geometry.page);
     writer_.close();
   }
-  writer_.write("// The copy engine writes where pages were, or keys compared.");
-  writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  writer_.write("__syncthreads();");
+  publish_memory("pages were, or keys compared");
   writer_.write("const int tokens = selected_tokens;");
 }
 
@@ -102,8 +74,6 @@ void ClusterAttendingWriter::draw_from_row() {
 }
 
 void ClusterAttendingWriter::write_attention() {
-  const int group = graph_.geometry.group;
-  const int dim = graph_.geometry.head_dim;
   writer_.write("const int all_tiles = decode::tiles_of(tokens);");
   writer_.write("const int tile_begin = all_tiles * blocks.rank / blocks.count + warp;");
   writer_.write("const int tile_end = all_tiles * (blocks.rank + 1) / blocks.count;");
@@ -123,39 +93,20 @@ void ClusterAttendingWriter::write_attention() {
   writer_.write("for (int slot = 0; slot < Tile::kStages; ++slot) copy(slot);");
   writer_.write("ComingTiles<Tile> coming(tile_begin, own_ring, filled);");
   writer_.write("coming.attend(mine, tile_end, tokens, copy);");
-  writer_.write("__syncthreads();  // warps merge where tiles were");
-  writer_.line("const Target target(blocks, received, t.out + row.index * {}LL);", group * dim);
-  writer_.line("decode::merge_warps<WholeBlock, Tile::kMergeRows>(mine, {}, target, parts, merge, threadIdx.x);", group);
-  writer_.write("target.finish();");
-  writer_.close();
+  merge_attended("mine");
 }
 
 ClusterAttendingKernel ClusterAttendingWriter::write() {
   if (layout_.row_numbers != 1) throw InternalError("a kernel that attends keeps one score a page");  // by why_not_attending
   place_values(selected_);
   if (runs_.empty()) return {};
-  open_attending_kernel(writer_, layout_.plan, kName, "kAttenderThreads");
-  writer_.write("constexpr int kThreads = kAttenderThreads;");
-  writer_.write("const int warp = threadIdx.x / 32;");
   ClusterAttendingKernel kernel = place_memory();
-  writer_.write("if (threadIdx.x == 0) prefetch_map(t.map);");
-  writer_.write("if (lane < Tile::kStages) barrier_init(shared_address(value_barriers + warp * Tile::kStages + lane), 1);");
-  declare_ring("rings");
+  begin_barriers();
   declare_share("true", std::max(4, scope_.tile_pages));  // share_pages takes fours
   writer_.write("float* const held = row_scores + first;");
   writer_.write("int* const ids = row_ids + first;");
   write_asking();
-  writer_.write("if (a.behind_refresh) ask_first();");
-  writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
-  write_prefetch();
-  writer_.write("wait_for_earlier_kernels();");
-  writer_.write("if (!a.behind_refresh) ask_first();");
-  write_fixed();
-  write_queries();
-  writer_.write("blocks.wait_for_others();");
-  writer_.write("let_next_kernel_start();");
-  writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
-               graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
+  wait_for_row("ask_first()");
   for (const Launch& launch : layout_.launches) write_row_tiles(launch);
   write_selection();
   write_attention();
@@ -169,8 +120,8 @@ int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, int stag
   constexpr int64_t kWarps = kAttenderThreads / 32;
   static_assert(kWarps * kValueBytes >= kSelectionBytes);
   const int64_t own = (pages / 32 + blocks - 1) / blocks;  // by 32
-  return fixed_bytes + page_bytes * pages + pages / 32 * kNumberBytes + listed_bytes * room + own_bytes * own + kSwizzleBytes +
-         kWarps * std::max(kValueBytes, stages * stage_bytes);
+  return fixed_bytes + page_bytes * pages + pages / 32 * static_cast<int64_t>(sizeof(uint32_t)) + listed_bytes * room +
+         own_bytes * own + kSwizzleBytes + kWarps * std::max(kValueBytes, stages * stage_bytes);
 }
 
 ClusterAttendingKernel write_cluster_attending_kernel(const FlowLayout& layout, Writer& writer) {

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
-#include "kernels/cuda/codegen/held_row_writer.h"
+#include "kernels/cuda/codegen/cluster_writer.h"
 #include "kernels/cuda/codegen/kernel_writers.h"
 #include "kernels/cuda/codegen/selection_plan.h"
 #include "scripting/base/error.h"
@@ -13,7 +13,6 @@ namespace sluice::cuda::codegen {
 namespace {
 
 constexpr const char* kName = "cover_in_cluster";
-constexpr int64_t kNumberBytes = 4;
 constexpr int64_t kBarrierBytes = 8;
 constexpr int kOwnStep = 32;  // pages
 
@@ -32,10 +31,10 @@ struct SummaryShape {
 const AttendedSource& summaries_of(const Plan& plan) { return plan.attend.sources.at(1); }
 
 /// The kernel in which the blocks of a cluster score, select, and attend under a cover (cover_attending.cuh).
-class ClusterCoverWriter final : public HeldRowWriter {
+class ClusterCoverWriter final : public ClusterWriter {
  public:
   ClusterCoverWriter(const FlowLayout& layout, Writer& writer)
-      : HeldRowWriter(layout, writer, kRowBlocks), source_(summaries_of(layout.plan)), shape_(layout.plan.layout) {
+      : ClusterWriter(layout, writer), source_(summaries_of(layout.plan)), shape_(layout.plan.layout) {
     scope_.held_pages = "own_pages";
   }
 
@@ -58,40 +57,23 @@ class ClusterCoverWriter final : public HeldRowWriter {
 };
 
 ClusterAttendingKernel ClusterCoverWriter::place_memory() {
-  ClusterAttendingKernel kernel{.name = kName,
-                                .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
-                                .page_bytes = 2 * kNumberBytes,
-                                .listed_bytes = 2 * kNumberBytes,
-                                .own_bytes = shape_.tiles_of_own_step() * (shape_.tile_bytes() + kBarrierBytes) +
-                                             kOwnStep * layout_.held_numbers * kNumberBytes,
-                                .stage_bytes = bytes_in_stage()};
-  writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
-  const int64_t numbers = received_numbers(graph_);
-  kernel.fixed_bytes += numbers * kNumberBytes;
-  writer_.line("using Target = ClusterTarget<{}, {}>;", graph_.geometry.group, graph_.geometry.head_dim);
-  writer_.line("static_assert(Target::kNumbers == {});", numbers);
+  ClusterAttendingKernel kernel = open_kernel(kName);
+  kernel.listed_bytes = 2 * kNumberBytes;
+  kernel.own_bytes =
+      shape_.tiles_of_own_step() * (shape_.tile_bytes() + kBarrierBytes) + kOwnStep * layout_.held_numbers * kNumberBytes;
   writer_.line("using Summaries = decode::SummaryTile<Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}>;",
                graph_.geometry.head_dim);
   writer_.line("static_assert(Summaries::kEntries == {} && Summaries::kRowBytes == {});", shape_.entries, shape_.row_bytes);
-  writer_.write("float* const row_scores = received + Target::kNumbers;");
-  writer_.write("int* const row_ids = reinterpret_cast<int*>(row_scores + a.held_pages);");
   writer_.line("const int own_pages = (a.held_pages / {0} + cluster_blocks() - 1) / cluster_blocks() * {0};", kOwnStep);
   writer_.write("float* const held = reinterpret_cast<float*>(row_ids + a.held_pages);");
   writer_.line("uint32_t* const opened = reinterpret_cast<uint32_t*>(held + {} * own_pages);", layout_.held_numbers);
   writer_.write("int* const list = reinterpret_cast<int*>(opened + a.held_pages / 32);");
   writer_.write("int* const positions = list + t.list_room;");
   // All before are multiples of 16 bytes but for the words, and the list: the rings' alignment has room for both.
-  writer_.write("uint8_t* rings = reinterpret_cast<uint8_t*>(positions + t.list_room);");
-  writer_.line("rings += ({0} - shared_address(rings) % {0}) % {0};", kSwizzleBytes);
+  place_rings("positions + t.list_room");
   writer_.line("uint8_t* const summaries = rings + kWarps * max({}, a.stages * {});", kValueBytes, kernel.stage_bytes);
   writer_.line("const int own_tiles = own_pages / {};", shape_.entries);
   writer_.write("uint64_t* const summary_barriers = reinterpret_cast<uint64_t*>(summaries + own_tiles * Summaries::kBytes);");
-  writer_.write("float* const merge = reinterpret_cast<float*>(rings);");
-  writer_.write("__shared__ decode::WarpParts<Tile> parts;");
-  writer_.write("__shared__ uint64_t value_barriers[kWarps * Tile::kStages];");
-  writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
-  writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
-  writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
   return kernel;
 }
 
@@ -139,22 +121,12 @@ void ClusterCoverWriter::write_selection() {
   writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
   writer_.write("__shared__ int chosen_pages;");
   writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
-  write_budget(*scored);
-  const auto [first, last] = kept_pages();
-  const int begin = node(*scored).attributes.first;
-  writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
-  writer_.write("__shared__ HeldRow::Told told;");
-  writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
-  writer_.open("const int chosen = held_row.select([&](int rank, int page)");
-  writer_.write("list[rank] = row_ids[page];");
-  writer_.write("positions[rank] = page;");
-  writer_.write("if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);");
-  writer_.close(");");
+  select_whole_row(
+      "list[rank] = row_ids[page]; positions[rank] = page; "
+      "if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);");
   writer_.write("if (threadIdx.x == kThreads - 1) chosen_pages = chosen;");
   writer_.close();
-  writer_.write("// The copy engine writes where tiles of fields were.");
-  writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  writer_.write("__syncthreads();");
+  publish_memory("tiles of fields were");
   writer_.write("const int chosen = chosen_pages;");
 }
 
@@ -176,8 +148,6 @@ void ClusterCoverWriter::declare_covered() {
 }
 
 void ClusterCoverWriter::write_attention() {
-  const int group = graph_.geometry.group;
-  const int dim = graph_.geometry.head_dim;
   const int page = graph_.geometry.page;
   const char* const shares = source_.shares ? "true" : "false";
   declare_covered();
@@ -191,14 +161,16 @@ void ClusterCoverWriter::write_attention() {
   writer_.write("for (int slot = 0; slot < Tile::kStages; ++slot)");
   writer_.write("  tiles_asked.copy(a, t, row.head, shared_address(own_ring + slot * Tile::kTileBytes), filled + 8 * slot);");
   writer_.close();
-  writer_.line("decode::CoverRow<AttendedRow, Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}> all;", dim);
+  writer_.line("decode::CoverRow<AttendedRow, Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}> all;",
+               graph_.geometry.head_dim);
   writer_.write("#pragma unroll 1");
   writer_.open("for (int tile = warp; tile * Summaries::kEntries < count; tile += kWarps)");
-  writer_.write("barrier_wait(shared_address(summary_barriers + tile), 0);");
-  writer_.line("attend_summaries<Summaries, DataType::{}>(covered, tile, summaries + tile * Summaries::kBytes, all);",
-               graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kBF16   ? "kBF16"
-               : graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kE4M3 ? "kE4M3"
-                                                                                                  : "kE5M2");
+  writer_.line(
+      "attend_own_summaries<Summaries, DataType::{}>(covered, tile, summaries + tile * Summaries::kBytes, "
+      "shared_address(summary_barriers + tile), all);",
+      graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kBF16   ? "kBF16"
+      : graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kE4M3 ? "kE4M3"
+                                                                                         : "kE5M2");
   writer_.close();
   writer_.line(
       "attend_opened<{}, {}, Tile>(a, t, row, covered, positions, chosen, place, step, own_ring, filled, tiles_asked, mine, "
@@ -206,23 +178,14 @@ void ClusterCoverWriter::write_attention() {
       shares, page);
   writer_.line("if (blocks.rank == 0 && threadIdx.x == 0) count_covered(row, chosen, end_page - first_page{}, {});",
                source_.shares ? "" : " - chosen", page);
-  writer_.write("__syncthreads();  // warps merge where tiles were");
-  writer_.line("const Target target(blocks, received, t.out + row.index * {}LL);", group * dim);
-  writer_.line("decode::merge_warps<WholeBlock, Tile::kMergeRows>(all, {}, target, parts, merge, threadIdx.x);", group);
-  writer_.write("target.finish();");
-  writer_.close();
+  merge_attended("all");
 }
 
 ClusterAttendingKernel ClusterCoverWriter::write() {
   place_values(selected_);
   if (runs_.empty()) return {};
-  open_attending_kernel(writer_, layout_.plan, kName, "kAttenderThreads");
-  writer_.write("constexpr int kThreads = kAttenderThreads;");
-  writer_.write("const int warp = threadIdx.x / 32;");
   ClusterAttendingKernel kernel = place_memory();
-  writer_.write("if (threadIdx.x == 0) prefetch_map(t.map);");
-  writer_.write("if (lane < Tile::kStages) barrier_init(shared_address(value_barriers + warp * Tile::kStages + lane), 1);");
-  declare_ring("rings");
+  begin_barriers();
   declare_share("true", kOwnStep);
   writer_.write("int* const ids = row_ids + first;");
   write_asking();
@@ -231,17 +194,7 @@ ClusterAttendingKernel ClusterCoverWriter::write() {
   writer_.write("ask_first();");
   writer_.write("ask_summaries();");
   writer_.close(";");
-  writer_.write("if (a.behind_refresh) ask_early();");
-  writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
-  write_prefetch();
-  writer_.write("wait_for_earlier_kernels();");
-  writer_.write("if (!a.behind_refresh) ask_early();");
-  write_fixed();
-  write_queries();
-  writer_.write("blocks.wait_for_others();");
-  writer_.write("let_next_kernel_start();");
-  writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
-               graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
+  wait_for_row("ask_early()");
   write_refresh(true);
   write_newest_asking();
   for (const Launch& launch : layout_.launches) {

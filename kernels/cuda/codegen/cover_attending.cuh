@@ -115,43 +115,18 @@ __device__ __forceinline__ void attend_opened(const FlowArguments& a, const Atte
   if constexpr (!kShares) all.add(mine);
 }
 
-/// Adds the summaries of tile `tile` of this block's pages, which have come to `values`, to `all`. By a warp.
+/// Adds the summaries of tile `tile` of this block's pages, which are in `values` once `barrier` says so, to `all`. By a warp.
 template <class Summaries, DataType kType, class All, class Covered>
-__device__ __forceinline__ void attend_summaries(const Covered& covered, int tile, uint8_t* values, All& all) {
-  constexpr int kEntries = Summaries::kEntries;
-  constexpr int kHalves = All::kHalves;
-  constexpr int kDim = All::kDim;
-  const int lane = threadIdx.x % 32;
-  const int begin = tile * kEntries;
+__device__ __forceinline__ void attend_own_summaries(const Covered& covered, int tile, uint8_t* values, uint32_t barrier,
+                                                     All& all) {
+  const int begin = tile * Summaries::kEntries;
   const uint32_t hidden = covered.opened[begin / 32] >> begin % 32;
   const auto counts = [&](int entry) {
     return begin + entry < covered.count && covered.has_summary(covered.first + begin + entry) && (hidden >> entry & 1) == 0;
   };
-  float weights[kEntries / 8][2][2];
-#pragma unroll
-  for (int n = 0; n < kEntries / 8; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int entry = 8 * n + 2 * (lane % 4) + i;
-        weights[n][half][i] =
-            half < kHalves && counts(entry) ? covered.of_own(begin + entry, lane / 4 + 8 * half) : kMinusInfinity;
-      }
-    }
-  }
-  if constexpr (kType != DataType::kBF16) {
-#pragma unroll 1
-    for (int entry = 0; entry < kEntries; ++entry) decode::widen_values<kType, kDim>(values + entry * Summaries::kRowBytes);
-  }
-  // What does not count may be anything, and 0 * NaN would be NaN.
-#pragma unroll 1
-  for (uint32_t left = __ballot_sync(~0U, lane < kEntries && !counts(lane)); left != 0; left &= left - 1) {
-    const int entry = __ffs(static_cast<int>(left)) - 1;
-    if (lane < kDim / 8) *reinterpret_cast<uint4*>(values + entry * Summaries::kRowBytes + 16 * lane) = {0, 0, 0, 0};
-  }
-  __syncwarp();
-  all.add(shared_address(values), weights);
+  decode::attend_summaries<Summaries>(
+      values, kType, counts, [&](int entry, int head) { return covered.of_own(begin + entry, head); },
+      [&] { barrier_wait(barrier, 0); }, all);
 }
 
 /// Adds what a row attends to under a cover to the totals: pages that are opened, and as many as entries for the others fill.

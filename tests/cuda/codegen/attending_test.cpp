@@ -386,6 +386,34 @@ constexpr AttendingCase kFewRows[] = {
      DataType::kBF16, 4, Content::kWhole},
 };
 
+constexpr const char* kOfCover = "{ k = 3 }";
+
+/// Pages that are opened, and summaries of the others.
+constexpr AttendingCase kCovers[] = {
+    {"covers/luka", kOfCover, kOfCover, 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"covers/luka", kOfCover, kOfCover, 128, 4, 16, 8, 20'000, DataType::kBF16, 1},
+    {"covers/luka", kOfCover, "{ k = 61 }", 128, 2, 16, 4, 30'000, DataType::kBF16, 2},
+    {"covers/luka", kOfCover, "{ k = 20 }", 128, 2, 16, 8, 4000, DataType::kBF16, 8},
+    {"covers/luka", kOfCover, "{ ratio = 1 / 8 }", 128, 1, 16, 8, 3000, DataType::kBF16, 15},
+    {"covers/luka", kOfCover, "{ ratio = 1 / 3 }", 64, 3, 16, 3, 2600, DataType::kBF16, 10},
+    {"covers/luka", kOfCover, kOfCover, 64, 16, 32, 4, 30'000, DataType::kBF16, 2},
+    {"covers/luka", kOfCover, "{ k = 300 }", 128, 5, 16, 2, 40'000, DataType::kBF16, 3},
+    {"covers/luka", kOfCover, "{ k = 1 }", 128, 2, 16, 8, 200, DataType::kBF16, 4},
+    {"covers/luka", kOfCover, "{ k = 1000 }", 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"covers/luka", kOfCover, "{ k = 5 }", 128, 2, 16, 4, 30'000, DataType::kBF16, 2, Content::kPlateaus},
+    {"covers/luka", "tail = 128", "tail = 16, mass = 'renormalise'", 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"covers/luka", "tail = 128", "tail = 16, bias = 'none'", 128, 3, 16, 8, 5000, DataType::kBF16, 4},
+    {"covers/luka", kOfCover, "{ k = 7 }", 128, 2, 16, 8, 9000, DataType::kE4M3, 4},
+    {"covers/luka", kOfCover, "{ k = 7 }", 128, 5, 16, 4, 5000, DataType::kE5M2, 2},
+    {"covers/luka", "page = 16", "fields = { ksum = 'e4m3', vsum = 'e4m3' }, page = 16", 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"covers/luka", "page = 16", "fields = { ksum = 'e5m2', vsum = 'e5m2' }, page = 16", 64, 4, 32, 4, 12'000, DataType::kBF16,
+     4},
+    {"covers/luka", "page = 16", "fields = { vsum = 'e5m2' }, page = 16", 128, 4, 16, 4, 20'000, DataType::kE4M3, 2},
+    {"covers/luka_near", kOfCover, kOfCover, 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"covers/luka_near", kOfCover, "{ ratio = 1 / 8 }", 128, 4, 16, 8, 5000, DataType::kBF16, 3},
+    {"covers/luka_near", kOfCover, "{ k = 12 }", 128, 6, 16, 4, 3000, DataType::kE4M3, 5},
+};
+
 class CudaBlocksOfSeveralRows : public CudaAttending, public ::testing::WithParamInterface<AttendingCase> {};
 TEST_P(CudaBlocksOfSeveralRows, AgreeWithSeveralKernels) { expect_agreement("attend_rows", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(All, CudaBlocksOfSeveralRows, ::testing::ValuesIn(kSeveralRows));
@@ -393,6 +421,10 @@ INSTANTIATE_TEST_SUITE_P(All, CudaBlocksOfSeveralRows, ::testing::ValuesIn(kSeve
 class CudaClusterForEachRow : public CudaAttending, public ::testing::WithParamInterface<AttendingCase> {};
 TEST_P(CudaClusterForEachRow, AgreesWithSeveralKernels) { expect_agreement("attend_in_cluster", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(All, CudaClusterForEachRow, ::testing::ValuesIn(kFewRows));
+
+class CudaClusterUnderCover : public CudaAttending, public ::testing::WithParamInterface<AttendingCase> {};
+TEST_P(CudaClusterUnderCover, AgreesWithSeveralKernels) { expect_agreement("cover_in_cluster", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(All, CudaClusterUnderCover, ::testing::ValuesIn(kCovers));
 
 }  // namespace
 }  // namespace sluice
