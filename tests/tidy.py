@@ -37,7 +37,8 @@ def sources(build, only):
     groups = {}
     for entry in json.loads((build / 'compile_commands.json').read_text()):
         if entry['file'] in wanted:
-            arguments = re.sub(r' -o \S+ -c \S+$', '', entry['command'])
+            # Without headers that another compiler has precompiled, so that a file which leaves some out is found as well.
+            arguments = re.sub(r' -o \S+ -c \S+$| -Winvalid-pch| -include \S*cmake_pch\.hxx', '', entry['command'])
             groups.setdefault((entry['directory'], arguments), []).append(Path(entry['file']))
     return groups
 
