@@ -163,7 +163,7 @@ struct Engine::State {
   void refresh_given(const EngineJob& job, int given);
   void before_decode(const ScheduledPass& pass) const;
 
-  // Segments (engine_reuse.cpp).
+  // Segments (engine_segments.cpp, engine_reuse.cpp).
 
   bool takes_segments(const EngineJob& job) const;
   /// Copies what is known of a job's segments; the rest of its prompt is then computed by `advance_reuse`.
