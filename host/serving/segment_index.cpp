@@ -65,77 +65,77 @@ SegmentIndex::Digest SegmentIndex::digest_of(const Digest& space, std::span<cons
   return hash.digest();
 }
 
-SegmentIndex::Entries::iterator SegmentIndex::locate(const Digest& space, std::span<const int32_t> tokens) {
-  const auto is_it = [&](const Entry& entry) {
+SegmentIndex::Known* SegmentIndex::locate(const Digest& space, std::span<const int32_t> tokens) {
+  const auto is_it = [&](const Known& known) {
+    const Entry& entry = *known.entry;
     return entry.space == space && std::equal(tokens.begin(), tokens.end(), entry.tokens.begin(), entry.tokens.end());
   };
-  for (const Entry* likely : {last_, last_ == nullptr ? nullptr : last_->next}) {
-    if (likely != nullptr && is_it(*likely)) return by_digest_.at(likely->digest);
+  for (Known* likely : {last_, last_ == nullptr ? nullptr : last_->next}) {
+    if (likely != nullptr && is_it(*likely)) return likely;
   }
   const auto found = by_digest_.find(digest_of(space, tokens));
-  return found != by_digest_.end() && is_it(*found->second) ? found->second : entries_.end();
+  return found != by_digest_.end() && is_it(found->second) ? &found->second : nullptr;
 }
 
 const SegmentIndex::View* SegmentIndex::find(const Digest& space, std::span<const int32_t> tokens) {
-  const auto entry = locate(space, tokens);
-  if (entry == entries_.end()) return nullptr;
-  renew(entry);
-  return &entry->view;
+  Known* const known = locate(space, tokens);
+  if (known == nullptr) return nullptr;
+  renew(*known);
+  return &known->entry->view;
 }
 
-void SegmentIndex::renew(Entries::iterator entry) {
-  if (entry->text == 0) entries_.splice(entries_.begin(), entries_, entry);
-  Entry* const next = &*entry;
-  Entry* const before = std::exchange(last_, next);
-  if (before == nullptr || before == next || before->next == next) return;
+void SegmentIndex::renew(Known& known) {
+  if (known.entry->text == 0) entries_.splice(entries_.begin(), entries_, known.entry);
+  Known* const before = std::exchange(last_, &known);
+  if (before == nullptr || before == &known || before->next == &known) return;
   if (before->next != nullptr) before->next->before = nullptr;
-  if (next->before != nullptr) next->before->next = nullptr;
-  before->next = next;
-  next->before = before;
+  if (known.before != nullptr) known.before->next = nullptr;
+  before->next = &known;
+  known.before = before;
 }
 
-void SegmentIndex::unlink(Entry& entry) {
-  by_digest_.erase(entry.digest);
-  // What was around it is together now, unless that is one entry.
-  const bool is_one = entry.next == entry.before;
-  if (entry.next != nullptr) entry.next->before = is_one ? nullptr : entry.before;
-  if (entry.before != nullptr) entry.before->next = is_one ? nullptr : entry.next;
-  if (last_ == &entry) last_ = entry.before;
+void SegmentIndex::unlink(Known& known) {
+  // What was around it is together now, unless that is one run.
+  const bool is_one = known.next == known.before;
+  if (known.next != nullptr) known.next->before = is_one ? nullptr : known.before;
+  if (known.before != nullptr) known.before->next = is_one ? nullptr : known.next;
+  if (last_ == &known) last_ = known.before;
+  by_digest_.erase(Digest(known.entry->digest));
 }
 
 void SegmentIndex::offer(const Digest& space, std::span<const int32_t> tokens, const View& view) {
-  if (const auto known = locate(space, tokens); known != entries_.end()) {
-    known->view = view;
-    return renew(known);
+  if (Known* const known = locate(space, tokens); known != nullptr) {
+    known->entry->view = view;
+    return renew(*known);
   }
   const Digest digest = digest_of(space, tokens);
   if (by_digest_.contains(digest)) return;  // another run with this hash is there first
   if (entries_.size() >= most_) {
-    unlink(entries_.back());
+    unlink(by_digest_.at(entries_.back().digest));
     entries_.pop_back();
   }
   entries_.push_front({.digest = digest, .space = space, .tokens = {tokens.begin(), tokens.end()}, .view = view});
-  by_digest_.emplace(digest, entries_.begin());
-  renew(entries_.begin());
+  renew(by_digest_.emplace(digest, Known{entries_.begin()}).first->second);
 }
 
 void SegmentIndex::forget(const Digest& space, std::span<const int32_t> tokens) {
-  const auto known = locate(space, tokens);
-  if (known == entries_.end()) return;
+  Known* const known = locate(space, tokens);
+  if (known == nullptr) return;
+  const Entries::iterator entry = known->entry;
   unlink(*known);
-  (known->text == 0 ? entries_ : frozen_).erase(known);
+  (entry->text == 0 ? entries_ : frozen_).erase(entry);
 }
 
 void SegmentIndex::freeze(const Digest& space, std::span<const int32_t> tokens, uint64_t text) {
-  const auto known = locate(space, tokens);
-  if (known == entries_.end() || known->text != 0) return;
-  known->text = text;
-  frozen_.splice(frozen_.begin(), entries_, known);
+  const Known* const known = locate(space, tokens);
+  if (known == nullptr || known->entry->text != 0) return;
+  known->entry->text = text;
+  frozen_.splice(frozen_.begin(), entries_, known->entry);
 }
 
 uint64_t SegmentIndex::frozen_text(const Digest& space, std::span<const int32_t> tokens) {
-  const auto known = locate(space, tokens);
-  return known == entries_.end() ? 0 : known->text;
+  const Known* const known = locate(space, tokens);
+  return known == nullptr ? 0 : known->entry->text;
 }
 
 }  // namespace sluice

@@ -63,30 +63,33 @@ class SegmentIndex {
     std::vector<int32_t> tokens;
     View view;
     uint64_t text = 0;  // that it is of, which is frozen
-    // Runs that were asked for or offered one after the other: a text is, and hashing it costs more than comparing it.
-    Entry* next = nullptr;
-    Entry* before = nullptr;
   };
   struct Hash {
     size_t operator()(const Digest& digest) const;
   };
   using Entries = std::list<Entry>;  // the one to go next is the last
+  struct Known {
+    Entries::iterator entry;
+    // Runs that were asked for or offered one after the other: a text is, and hashing it costs more than comparing it.
+    Known* next = nullptr;
+    Known* before = nullptr;
+  };
 
   Digest digest_of(const Digest& space, std::span<const int32_t> tokens) const;
-  /// The end of `entries_`: unknown.
-  Entries::iterator locate(const Digest& space, std::span<const int32_t> tokens);
+  /// Null: unknown.
+  Known* locate(const Digest& space, std::span<const int32_t> tokens);
   /// It is the last to go, and the one that was asked for last.
-  void renew(Entries::iterator entry);
-  /// Forgets all that is known of an entry but the entry.
-  void unlink(Entry& entry);
+  void renew(Known& known);
+  /// Nothing is known of a run any more but its entry.
+  void unlink(Known& known);
 
   int block_;
   size_t most_;
   std::array<unsigned char, 32> secret_;
   Entries entries_;
   Entries frozen_;  // in no order
-  std::unordered_map<Digest, Entries::iterator, Hash> by_digest_;
-  Entry* last_ = nullptr;  // that was asked for or offered; null: it is gone
+  std::unordered_map<Digest, Known, Hash> by_digest_;
+  Known* last_ = nullptr;  // that was asked for or offered; null: it is gone
 };
 
 }  // namespace sluice
