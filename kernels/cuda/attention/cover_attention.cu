@@ -134,6 +134,13 @@ class CoverTiles {
     const PageSummaries& summaries = a.cover.summaries;
     const int lane = threadIdx.x % 32;
     const int there = min(Summaries::kEntries, part.pages - summary_ * Summaries::kEntries);
+    if (summaries.states.blocks != nullptr) {
+      write_states(a, part, there, target);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(barrier);
+      summary_ += S::kWarps;
+      return;
+    }
     const uint32_t bytes = summaries.type == DataType::kBF16 ? Summaries::kValueBytes : Dim;
     if (lane == 0) barrier_expect(barrier, there * bytes);
     __syncwarp();
@@ -146,6 +153,24 @@ class CoverTiles {
     look_up_summaries(a, part);
   }
 
+  /// The first `there` values of a tile, as bf16.
+  __device__ __forceinline__ void write_states(const CoverArguments& a, const Part& part, int there, uint32_t target) const {
+    const StateValues& states = a.cover.summaries.states;
+    const StateBlock& block = states.blocks[part.sequence];
+    const float* const values = block.values +
+                                (states.first_block + part.head) * (states.page_numbers * block.capacity + states.fixed_numbers) +
+                                states.offset * block.capacity + static_cast<int64_t>(summary_) * Summaries::kEntries * Dim;
+    constexpr int kFours = Dim / 4;  // of a value
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < there * kFours; i += 32) {
+      const float* const four = values + 4 * i;  // states need not be aligned to more
+      const uint32_t low = pack(__ldcg(four), __ldcg(four + 1));
+      const uint32_t high = pack(__ldcg(four + 2), __ldcg(four + 3));
+      const uint32_t to = target + i / kFours * Summaries::kRowBytes + i % kFours * 8;
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
+    }
+  }
+
   /// Of the next 32 opened pages each lane has one.
   __device__ __forceinline__ void look_up_pages(const CoverArguments& a, const Part& part) {
     looked_ = 0;
@@ -156,6 +181,7 @@ class CoverTiles {
   __device__ __forceinline__ void look_up_summaries(const CoverArguments& a, const Part& part) {
     const int at = summary_ * Summaries::kEntries + static_cast<int>(threadIdx.x) % 32;
     const PageSummaries& summaries = a.cover.summaries;
+    if (summaries.states.blocks != nullptr) return;
     if (summary_ < part.tile_end && at < part.pages)
       block_ = __ldg(summaries.page_indices + __ldg(summaries.page_indptr + part.sequence) + at);
   }
@@ -219,6 +245,9 @@ __device__ __forceinline__ void merge_parts(const CoverArguments& a, int row) {
     const float inverse = sum > 0 ? __fdividef(1, sum) : 0;
     *reinterpret_cast<uint32_t*>(a.out + static_cast<int64_t>(row) * a.group * Dim + i) =
         pack(value.x * inverse, value.y * inverse);
+    if (a.cover.log_sums != nullptr && i % Dim == 0) {
+      a.cover.log_sums[static_cast<int64_t>(row) * a.group + i / Dim] = highest + log2f(sum);
+    }
   }
 }
 
@@ -285,6 +314,12 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   Row mine(a.q + part.sequence * a.query_stride + part.head * a.group * Dim, a.group, a.scale);
   CoverRow<Row, Type, Dim> all;
   const SummaryLogits logits(a, row);
+  const TokenLogits& kept = a.cover.logits;
+  const auto kept_at = [&](int place, int token) -> typename Row::TileLogits {
+    if (kept.numbers == nullptr) return {nullptr, 0};
+    float* const numbers = kept.numbers + static_cast<int64_t>(row) * a.group * kept.stride + place * a.page + token;
+    return {numbers, kept.stride, min(kTileTokens, a.page - token)};
+  };
 
 #pragma unroll 1
   for (int place = part.open_begin + warp; place < part.open_end; place += S::kWarps) {
@@ -299,12 +334,22 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
 #pragma unroll 1
     for (int token = 0; token < a.page; token += kTileTokens) {
       barrier_wait(ring_barriers + 8 * slot, parity);
-      if (token < tokens) mine.attend(ring + slot * S::kSlotBytes, min(tokens - token, kTileTokens));
+      if (token < tokens)
+        mine.attend_kept(ring + slot * S::kSlotBytes, min(tokens - token, kTileTokens), ~0U, a.group, kept_at(place, token));
       next_slot();
     }
     if constexpr (Shares) {
       if (shares) {
         all.add_as(mine, weight);
+        if (kept.numbers != nullptr) {  // tokens have what their page weighs
+#pragma unroll
+          for (int half = 0; half < Row::kHalves; ++half) {
+            const float sum = mine.sum(half);
+            weight[half] = sum == 0 ? kMinusInfinity : weight[half] - mine.maximum(half) - log2f(sum);
+          }
+#pragma unroll 1
+          for (int token = 0; token < tokens; token += kTileTokens) Row::shift_kept(weight, a.group, kept_at(place, token));
+        }
       } else {
         all.add(mine);
       }
@@ -327,7 +372,8 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
 
   const int64_t first_head = static_cast<int64_t>(row) * a.group;
   float* const partial = a.parts == 1 ? nullptr : a.partials + static_cast<int64_t>(blockIdx.x) * part_floats(a.group, Dim);
-  const RowTarget target{a.out + first_head * Dim, nullptr, partial};
+  float* const log_sums = a.cover.log_sums == nullptr ? nullptr : a.cover.log_sums + first_head;
+  const RowTarget target{a.out + first_head * Dim, log_sums, partial};
   __syncthreads();
   merge_warps<WholeBlock, S::kMergeRows>(all, a.group, target, warp_parts, merge, static_cast<int>(threadIdx.x));
   if (a.cover.attended != nullptr && threadIdx.x == 0 && blockIdx.x % a.parts == 0) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/decode_attention.h"
+#include "kernels/cuda/codegen/arguments.h"
 
 namespace sluice::cuda {
 
@@ -15,12 +16,23 @@ struct OpenedPages {
   int64_t stride = 0;
 };
 
+/// Values that sequences keep for their pages by themselves, float32, which are attended to as bf16: [pages, dim] of a KV head h
+/// values + (first_block + h) * (page_numbers * capacity + fixed_numbers) + offset * capacity of the sequence's block.
+struct StateValues {
+  const StateBlock* blocks = nullptr;  // [sequences]; null: values are not kept so
+  int64_t first_block = 0;             // of the layer's first KV head
+  int64_t page_numbers = 0;            // of all states of a page
+  int64_t fixed_numbers = 0;           // of states without pages
+  int64_t offset = 0;                  // numbers of a page before these
+};
+
 /// What stands for the other pages, one key and one value each, in device memory.
 struct PageSummaries {
   const std::byte* values = nullptr;  // [dim] of page p and KV head h at values + p * page_stride + h * block_bytes
   DataType type = DataType::kBF16;    // of values: bf16, e4m3 or e5m2
   size_t page_stride = 0;             // bytes, multiples of 16
   size_t block_bytes = 0;
+  StateValues states = {};                // in place of `values`
   const int32_t* page_indptr = nullptr;   // [sequences] of the pages that have them
   const int32_t* page_indices = nullptr;  // oldest first
   const float* logits = nullptr;          // [pages, group] of a row: q . k, not scaled; the next row's row_stride further
@@ -41,6 +53,10 @@ struct Cover {
   const int32_t* lengths = nullptr;        // [sequences] tokens
   int most_pages = 0;                      // of a sequence
   unsigned long long* attended = nullptr;  // gets the pages that as many entries as there are summaries would fill; may be null
+  /// Of the tokens of opened pages, places being those in `opened`: beside `log_sums` they say what the tokens weigh among all
+  /// entries.
+  TokenLogits logits = {};
+  float* log_sums = nullptr;  // [rows, group]; not null where logits are kept
 };
 
 /// Decode attention under a cover: one softmax over the tokens of opened pages and the summaries of all others (LuKA, sections 3

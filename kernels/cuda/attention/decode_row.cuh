@@ -47,10 +47,11 @@ class WarpRow {
         tile, left, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, [](const float(&)[2][4]) {});
   }
 
-  /// What `attend_kept` keeps of a tile: of head h and token t at numbers[h * stride + t].
+  /// What `attend_kept` keeps of a tile: of head h and token t at numbers[h * stride + t]. Null: nothing.
   struct TileLogits {
     float* numbers;
     int64_t stride;
+    int tokens = kTileTokens;  // of which are kept, 8 or 16
   };
   /// The same, and keeps what the 16 tokens score: -inf of those that do not count.
   __device__ __forceinline__ void attend_kept(uint8_t* tile, int left, uint32_t mask, int group, const TileLogits& logits) {
@@ -60,12 +61,24 @@ class WarpRow {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int head = lane / 4 + 8 * half;
-        if (head >= group) continue;
+        if (head >= group || logits.numbers == nullptr) continue;
         float* const to = logits.numbers + head * logits.stride + 2 * (lane % 4);
         *reinterpret_cast<float2*>(to) = {scores[0][2 * half], scores[0][2 * half + 1]};
-        *reinterpret_cast<float2*>(to + 8) = {scores[1][2 * half], scores[1][2 * half + 1]};
+        if (logits.tokens > 8) *reinterpret_cast<float2*>(to + 8) = {scores[1][2 * half], scores[1][2 * half + 1]};
       }
     });
+  }
+  /// Adds numbers, by half, to what this warp has kept.
+  static __device__ __forceinline__ void shift_kept(const float (&shifts)[2], int group, const TileLogits& logits) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int head = lane / 4 + 8 * half;
+      if (head >= group) continue;
+      auto* const to = reinterpret_cast<float2*>(logits.numbers + head * logits.stride + 2 * (lane % 4));
+      to[0] = {to[0].x + shifts[half], to[0].y + shifts[half]};
+      if (logits.tokens > 8) to[4] = {to[4].x + shifts[half], to[4].y + shifts[half]};
+    }
   }
 
   /// What powers are taken beside: the largest score, less the headroom.

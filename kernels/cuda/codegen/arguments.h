@@ -22,13 +22,14 @@ constexpr int kAttendingThreads = kSelectorThreads + kAttenderThreads;  // of a 
 constexpr int kMostOwnRows = 4;                                         // of a block
 constexpr int kSelectorBytes = 7'168;                                   // that selectors work with
 constexpr int kMergingBytes = 10'240;  // that attenders merge what their warps found with, where queries were
+constexpr int kFewPages = 8;           // of a row that blocks tell each other, and that are taken one after the other
 constexpr int kMostHeldPages = 4096;   // of a row that four warps of a block select from (held_row.cuh); with more they take long
 
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.
 struct StateBlock {
   float* values;
-  long long capacity;  // pages
+  long long capacity;  // pages, a multiple of 4, so that lines of channels begin at multiples of 16 bytes
   int* positions;      // [sparse layers, KV heads, capacity * page] of the token in each slot, where tokens leave; else null
 };
 

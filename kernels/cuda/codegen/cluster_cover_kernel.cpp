@@ -46,7 +46,7 @@ class ClusterCoverWriter final : public ClusterWriter {
   ClusterAttendingKernel place_memory();
   /// ask_summaries(): sends for the values of the summaries of this block's pages but the newest, which is always opened.
   void write_summary_asking();
-  /// Every block selects from the whole row, and lists what it selects.
+  /// Every block lists what is selected: few pages of the best that blocks tell each other, others of the whole row.
   void write_selection();
   /// What is known of this block's pages once it is known which are opened.
   void declare_covered();
@@ -115,15 +115,32 @@ void ClusterCoverWriter::write_selection() {
   const RowSlot& score = layout_.slots[static_cast<size_t>(node(*scored).inputs[0])];
   fetch_kept_pages();
   writer_.write("for (int i = threadIdx.x; i < (count + 31) / 32; i += kThreads) opened[i] = 0;");
+  const std::string open_own =
+      "if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);";
+  const Attributes& wanted = node(*scored).attributes;
+  if (wanted.ratio == 0 && wanted.k <= kFewPages) {
+    writer_.write("__syncthreads();");
+    writer_.write("__shared__ FewPages few;");
+    writer_.write("int chosen;");
+    writer_.open("");
+    declare_selecting(*scored);
+    writer_.open(
+        "chosen = select_few<kThreads>(blocks, row, held + {} * own_pages, ids, first, count, what, few, "
+        "[&](int rank, int page, int id)",
+        score.offset);
+    writer_.write("list[rank] = id; positions[rank] = page; " + open_own);
+    writer_.close(");");
+    writer_.close();
+    publish_memory("tiles of fields were");
+    return;
+  }
   writer_.line("for (int i = threadIdx.x; i < count; i += kThreads) row_scores[first + i] = held[{} * own_pages + i];",
                score.offset);
   writer_.write("__syncthreads();");
   writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
   writer_.write("__shared__ int chosen_pages;");
   writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
-  select_whole_row(
-      "list[rank] = row_ids[page]; positions[rank] = page; "
-      "if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);");
+  select_whole_row("list[rank] = row_ids[page]; positions[rank] = page; " + open_own);
   writer_.write("if (threadIdx.x == kThreads - 1) chosen_pages = chosen;");
   writer_.close();
   publish_memory("tiles of fields were");
@@ -218,6 +235,7 @@ std::string why_not_attending_under_cover(const FlowLayout& layout) {
   const Node& selection = layout.node(layout.selections.front().node);
   if (selection.op != Op::kTopK) return "pages are opened otherwise than by exact top-k";
   if (!graph.saves.empty()) return "it saves a state";
+  if (summaries_of(layout.plan).values.state >= 0) return "its summaries are states";
   if (graph.selects_under_masks()) return "it sees parts of pages";
   const std::vector<NodeId> leaves = leaf_selections(graph);
   const bool opens_newest =

@@ -58,12 +58,15 @@ void ClusterWriter::wait_for_row(std::string_view ask) {
                graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
 }
 
-void ClusterWriter::select_whole_row(const std::string& take) {
-  const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
-  write_budget(*scored);
+void ClusterWriter::declare_selecting(NodeId scored) {
+  write_budget(scored);
   const auto [first, last] = kept_pages();
-  const int begin = node(*scored).attributes.first;
+  const int begin = node(scored).attributes.first;
   writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
+}
+
+void ClusterWriter::select_whole_row(const std::string& take) {
+  declare_selecting(*std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); }));
   writer_.write("__shared__ HeldRow::Told told;");
   writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
   writer_.open("const int chosen = held_row.select([&](int rank, int page)");

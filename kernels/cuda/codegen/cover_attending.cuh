@@ -4,6 +4,96 @@
 
 namespace sluice::cuda {
 
+/// What blocks tell each other of the few pages that a row opens, in shared memory.
+struct FewPages {
+  /// Ordered so that of two the one that is taken first is greater: that with the higher key, or else the lower page.
+  struct Ranked {
+    uint32_t key;
+    uint32_t not_page;
+
+    __device__ __forceinline__ bool operator<(const Ranked& other) const {
+      return key < other.key || (key == other.key && not_page < other.not_page);
+    }
+    __device__ __forceinline__ bool operator==(const Ranked& other) const {
+      return key == other.key && not_page == other.not_page;
+    }
+  };
+
+  Ranked warps[2][kAttenderThreads / 32];  // by turns
+  Ranked best[topk::kMaxCluster * kFewPages];
+  int ids[topk::kMaxCluster * kFewPages];    // places of these in the pool
+  int pages[topk::kMaxCluster * kFewPages];  // those that are selected and not kept anyway; -1: another
+};
+
+/// Selects from a row of which each block has the `scores` and the places in the pool, `pool_pages`, of pages
+/// [first, first + count): each tells the others its best, of which all take the best. Calls take(rank, page, place in the pool)
+/// for each selected page, and returns their number. By all threads of all blocks. `what.k` is at most kFewPages.
+template <int kThreads, class Take>
+__device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& row, const float* scores, const int* pool_pages,
+                                          int first, int count, const Selecting& what, FewPages& few, const Take& take) {
+  using Ranked = FewPages::Ranked;
+  const int thread = threadIdx.x;
+  const auto best_below = [&](const Ranked& bound) {
+    const auto wanted = static_cast<uint32_t>(what.end - what.begin);
+    Ranked best{topk::kNoKey, 0};
+#pragma unroll 1
+    for (int i = thread; i < count; i += kThreads) {
+      const Ranked one{topk::order_key(__float_as_uint(scores[i])), ~static_cast<uint32_t>(first + i)};
+      if (static_cast<uint32_t>(first + i - what.begin) < wanted && one < bound && best < one) best = one;
+    }
+    return best;
+  };
+  Ranked best = best_below({~0U, ~0U});
+  Ranked mine{topk::kNoKey, 0};  // of thread i: number i of this block
+#pragma unroll 1
+  for (int i = 0; i < what.k; ++i) {
+    const uint32_t key = __reduce_max_sync(~0U, best.key);
+    const uint32_t not_page = __reduce_max_sync(~0U, best.key == key ? best.not_page : 0);
+    if (thread % 32 == 0) few.warps[i % 2][thread / 32] = {key, not_page};
+    __syncthreads();
+    Ranked highest = few.warps[i % 2][0];
+#pragma unroll
+    for (int warp = 1; warp < kThreads / 32; ++warp) {
+      if (highest < few.warps[i % 2][warp]) highest = few.warps[i % 2][warp];
+    }
+    if (thread == i) mine = highest;
+    if (best == highest) best = best_below(highest);
+  }
+  if (thread < what.k) {
+    const int place = blocks.rank * what.k + thread;
+    const int id = mine.key == topk::kNoKey ? 0 : pool_pages[static_cast<int>(~mine.not_page) - first];
+#pragma unroll 1
+    for (int block = 0; block < blocks.count; ++block) {
+      *in_block(few.best + place, block) = mine;
+      *in_block(few.ids + place, block) = id;
+    }
+  }
+  blocks.sync();
+  const int low = min(what.first, row.pages);  // pages are kept below this, and from the next on
+  const int high = max(low, row.pages - what.last);
+  const int told = blocks.count * what.k;
+  int page = -1;
+  if (thread < told) {
+    const Ranked own = few.best[thread];
+    int greater = 0;
+#pragma unroll 1
+    for (int i = 0; i < told; ++i) greater += own < few.best[i] ? 1 : 0;
+    page = own.key != topk::kNoKey && greater < what.k ? static_cast<int>(~own.not_page) : -1;
+    if (page < low || page >= high) page = -1;
+    few.pages[thread] = page;
+  }
+  const int others = __syncthreads_count(page >= 0);
+  if (page >= 0) {
+    int rank = low;
+#pragma unroll 1
+    for (int i = 0; i < told; ++i) rank += few.pages[i] >= 0 && few.pages[i] < page ? 1 : 0;
+    take(rank, page, few.ids[thread]);
+  }
+  for (int kept = thread; kept < low; kept += kThreads) take(kept, kept, row.ids[kept]);
+  for (int kept = high + thread; kept < row.pages; kept += kThreads) take(low + others + kept - high, kept, row.ids[kept]);
+  return low + others + row.pages - high;
+}
+
 /// The pages that a block has of a row, those of [first, first + count), and what it knows of the summaries that stand for them.
 template <int kGroup, int kBiasHeads>
 struct CoveredPages {

@@ -213,7 +213,7 @@ class Description {
                        slot(id).paged ? " a page" : ""));
     }
     list("budgets of", part.plans, [](NodeId) { return true; });
-    if (part.saves) list("states written", plan_.graph.saves, [](NodeId) { return true; });
+    list("states written", part.saves, [](NodeId) { return true; });
   }
 
   void select(const ScoredSelection& selection) {

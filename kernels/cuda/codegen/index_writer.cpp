@@ -19,7 +19,7 @@ bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.at
 std::vector<NodeId> IndexWriter::nodes_of(const Launch& launch) const {
   std::vector<NodeId> ids = launch.plans;
   for (const PlanStep* step : launch.steps) ids.insert(ids.end(), step->nodes.begin(), step->nodes.end());
-  if (launch.saves) ids.insert(ids.end(), graph_.saves.begin(), graph_.saves.end());
+  ids.insert(ids.end(), launch.saves.begin(), launch.saves.end());
   return ids;
 }
 
@@ -76,9 +76,8 @@ void IndexWriter::compute_along_pages(NodeId id) {
   const int64_t lines = elements_per_page(current.shape);  // of pages
   const int64_t few = std::max(1, kMostComputed / layout_.inlined[static_cast<size_t>(input)]);
   const int together = static_cast<int>(std::min({lines, few, int64_t{kMostTogether}}));
-  const Reduction reduction = current.op == Op::kSoftmax ? Reduction{.op = "PowerSum"} : reduction_of(current.op);
+  const Reduction reduction = reduction_of(current.op);
   writer_.open("for (int begin = 0; begin < {}; begin += {})", lines, together);
-  writer_.line("{} sums[{}];", current.op == Op::kSoftmax ? "float2" : "float", together);
   // A thread has all lines of a page side by side, whose values do not wait for each other.
   const auto each_line = [&](const auto& body) {
     writer_.write("#pragma unroll");
@@ -100,21 +99,31 @@ void IndexWriter::compute_along_pages(NodeId id) {
     writer_.close();
   };
   if (current.op == Op::kSoftmax) {
-    writer_.write("for (auto& sum : sums) sum = {Max::start(), 0.0F};");
-    over_pages(
-        [&](Values& values, const Index& i) { writer_.line("sums[line].x = max_of(sums[line].x, {});", values.read(input, i)); });
+    writer_.line("float largest[{}];", together);
+    writer_.write("for (float& x : largest) x = Max::start();");
     over_pages([&](Values& values, const Index& i) {
-      writer_.line("sums[line].y += expf({} - (sums[line].x == Max::start() ? 0 : sums[line].x));", values.read(input, i));
+      writer_.line("largest[line] = max_of(largest[line], {});", values.read(input, i));
     });
+    writer_.write("combine_block_each<Max>(largest);");
+    writer_.line("float powers[{}] = {{}};", together);
+    over_pages([&](Values& values, const Index& i) {
+      writer_.line("powers[line] += expf({} - (largest[line] == Max::start() ? 0 : largest[line]));", values.read(input, i));
+    });
+    writer_.write("combine_block_each<Add>(powers);");
+    writer_.line("float2 sums[{}];", together);
+    writer_.write("#pragma unroll");
+    writer_.line("for (int line = 0; line < {}; ++line) sums[line] = {{largest[line], powers[line]}};", together);
+    if (scope_.holds_row) writer_.write("blocks.join_each<PowerSum>(sums);");
   } else {
-    writer_.line("for (auto& sum : sums) sum = {}::start();", reduction.op);
+    writer_.line("float sums[{}];", together);
+    writer_.line("for (float& sum : sums) sum = {}::start();", reduction.op);
     over_pages([&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
       const bool product = current.op == Op::kContract;
       writer_.write(reduction.step("sums[line]", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], i)) : x));
     });
+    writer_.line("{}_each<{}>(sums);", crew_.combine, reduction.op);
   }
-  writer_.line("{}_each<{}>(sums);", crew_.combine, reduction.op);
   if (current.op == Op::kSoftmax || current.op == Op::kNormalize) {
     over_pages([&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
@@ -213,8 +222,14 @@ void IndexWriter::plan_selection(NodeId id) {
   writer_.close();
 }
 
-void IndexWriter::write_saves() {
-  for (const NodeId id : graph_.saves) {
+std::string IndexWriter::saved_pages(NodeId save) const {
+  const StateSlot& state = layout_.states[static_cast<size_t>(layout_.state_index(node(save).attributes.field))];
+  return fmt::format("row.states({}, {}) + {}LL * row.state_capacity()", layout_.state_page_numbers, layout_.state_fixed_numbers,
+                     state.saved_offset);
+}
+
+void IndexWriter::write_saves(const std::vector<NodeId>& saves) {
+  for (const NodeId id : saves) {
     const Node& save = node(id);
     const Node& value = node(save.inputs[0]);
     if (value.op == Op::kLoad && value.attributes.field == save.attributes.field) continue;  // it is there
@@ -227,6 +242,9 @@ void IndexWriter::write_saves() {
     open_elements(elements_per_page(shape), at_state.paged);
     Index index = split(writer_, shape, "r");
     at(index, Axis::kPage) = "p";
+    if (save.attributes.last > 0)
+      writer_.line("if (p >= row.behind_tail({}, {}) || ({})[p] != 0) continue;", save.attributes.last, graph_.geometry.page,
+                   saved_pages(id));
     Values values(scope_, writer_);
     std::string x = values.read(save.inputs[0], index);
     // Tokens still to come keep the initial value.
@@ -243,6 +261,16 @@ void IndexWriter::write_saves() {
     }
     writer_.close();
     if (is_of_steps) writer_.close();
+  }
+  const auto has_tail = [&](NodeId id) { return node(id).attributes.last > 0; };
+  if (std::none_of(saves.begin(), saves.end(), has_tail)) return;
+  writer_.write(crew_.barrier);
+  for (const NodeId id : saves) {
+    if (!has_tail(id)) continue;
+    open_elements(1, true);
+    writer_.line("if (p < row.behind_tail({}, {})) ({})[p] = 1;", node(id).attributes.last, graph_.geometry.page,
+                 saved_pages(id));
+    writer_.close();
   }
 }
 

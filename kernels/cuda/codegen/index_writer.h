@@ -25,7 +25,10 @@ class IndexWriter : public NodeWriter {
   /// `const int middle`, the pages that are not kept anyway, and `const int budget`, how many of them a selection takes.
   void write_budget(NodeId id);
   void plan_selection(NodeId id);
-  void write_saves();
+  /// What leaves a tail is saved once, and is told apart by a number of its page.
+  void write_saves(const std::vector<NodeId>& saves);
+  /// The states of the row, and its first number of those that say which pages a save with a tail has had.
+  std::string saved_pages(NodeId save) const;
 
   bool queries_are_there_ = false;  // in `fixed`
   std::vector<NodeId> fixed_order_;

@@ -79,7 +79,7 @@ Index LaneSums::named_index() const {
 
 std::optional<std::string> LaneSums::in_register(NodeId id, const Index& index) {
   const Node& node = layout_.node(id);
-  if (is_block_part(node.op)) return piece_at(node, id, index);
+  if (is_block_part(node.op) || is_line_of_state(node)) return piece_at(node, id, index);
   if (has_axis(node.shape, Axis::kPage)) reads_positions_ = true;
   if (hoists_ && hoisted_numbers_ <= kMostHoisted && layout_.query_only[static_cast<size_t>(id)] && node.op != Op::kConstant)
     return hoisted_at(node, id, index);
@@ -88,15 +88,19 @@ std::optional<std::string> LaneSums::in_register(NodeId id, const Index& index) 
 
 std::string LaneSums::piece_at(const Node& node, NodeId id, Index index) {
   at(index, Axis::kDim) = fmt::format("lane * {}", kLaneChannels);
-  const BlockPart part = part_of(layout_.plan, node);
   const std::string position = linear(node.shape, index);
   const std::string key = fmt::format("{}:{}", id, position);
   size_t k = 0;
   while (k < pieces_.size() && pieces_[k].key != key) ++k;
-  if (k == pieces_.size()) {
-    const char* const block = part.in_field_page ? "field_block" : "block";
+  if (k == pieces_.size() && is_line_of_state(node)) {
+    const std::string base = fmt::format("state_{}", layout_.state_index(node.attributes.field));
     pieces_.push_back(
-        {key, type_name(part.type), fmt::format("{} + {}, {}", block, part.offset, position), bytes_of_piece(part.type), part});
+        {key, type_name(DataType::kF32), fmt::format("{}, {}", base, position), bytes_of_piece(DataType::kF32), id, base});
+  } else if (k == pieces_.size()) {
+    const BlockPart part = part_of(layout_.plan, node);
+    const std::string base = part.in_field_page ? "field_block" : "block";
+    pieces_.push_back({key, type_name(part.type), fmt::format("{} + {}, {}", base, part.offset, position),
+                       bytes_of_piece(part.type), id, base});
   }
   return fmt::format("part{}.of(j)", k);
 }

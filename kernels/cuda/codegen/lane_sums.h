@@ -12,11 +12,12 @@ namespace sluice::cuda::codegen {
 
 inline constexpr int kLaneChannels = 8;  // of a lane
 
-/// A piece of a block that a lane reads: its channels of one line of a page.
+/// A piece that a lane reads: its channels of one line of a page, in a block or in a state.
 struct LanePiece {
   std::string key, type, from;
   int bytes = 0;
-  BlockPart part;
+  NodeId node = kNoNode;  // that it is a part of
+  std::string base = {};  // what `from` begins at, of a page
 };
 
 /// What a lane computes of a page for a reduction over channels: `float sums[padded_results()]`, of its channels `j`, from

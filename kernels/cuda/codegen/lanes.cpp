@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <vector>
 
 #include "kernels/cuda/codegen/lane_sums.h"
@@ -21,7 +22,7 @@ bool fits(const KernelScope& scope, NodeId id, int dim, int& blocks) {
   if (node.op == Op::kConstant || layout.query_only[at]) return true;
   const bool placed = layout.slots[at].stored || scope.slots[at].kind != KernelSlot::Kind::kNone;
   if (placed) return !has_axis(node.shape, Axis::kDim);
-  if (is_block_part(node.op)) {
+  if (is_block_part(node.op) || is_line_of_state(node)) {
     ++blocks;
     return !node.shape.empty() && node.shape.back() == Dimension{Axis::kDim, dim};
   }
@@ -79,18 +80,26 @@ class LaneWriter {
                        sums_.pieces()[k].bytes);
   }
 
-  /// The blocks that pieces of the page `at` of the tile lie in.
-  void declare_blocks(Writer& writer, const char* at) const {
-    const auto declare = [&](const char* name, bool in_field_page) {
-      const auto piece = std::find_if(sums_.pieces().begin(), sums_.pieces().end(),
-                                      [&](const LanePiece& each) { return each.part.in_field_page == in_field_page; });
-      if (piece == sums_.pieces().end()) return;
-      writer.line("const uint8_t* const {} = {};", name,
-                  is_tile_part(scope_.layout->plan, piece->part) ? tile_block(piece->part, at)
-                                                                 : row_block(piece->part, fmt::format("first + {}", at)));
-    };
-    declare("block", false);
-    declare("field_block", true);
+  /// Where what pieces of the page `at` of the tile are parts of lies.
+  void declare_bases(Writer& writer, const char* at) const {
+    std::set<std::string> declared;
+    for (const LanePiece& piece : sums_.pieces()) {
+      if (declared.insert(piece.base).second) writer.line("const uint8_t* const {} = {};", piece.base, base_of(piece, at));
+    }
+  }
+  std::string base_of(const LanePiece& piece, const char* at) const {
+    const FlowLayout& layout = *scope_.layout;
+    const Node& node = layout.node(piece.node);
+    if (is_line_of_state(node)) {
+      return fmt::format(
+          "reinterpret_cast<const uint8_t*>(row.states({}, {}) + {}LL * row.state_capacity() + static_cast<long long>(first + "
+          "{}) * {})",
+          layout.state_page_numbers, layout.state_fixed_numbers,
+          layout.states[static_cast<size_t>(layout.state_index(node.attributes.field))].offset, at,
+          elements_per_page(node.shape));
+    }
+    const BlockPart part = part_of(layout.plan, node);
+    return is_tile_part(layout.plan, part) ? tile_block(part, at) : row_block(part, fmt::format("first + {}", at));
   }
 
   /// ask(group): sends for the pieces of a group of pages, those of team t at group * together * teams + u * teams + t.
@@ -103,7 +112,7 @@ class LaneWriter {
     writer.open("for (int u = 0; u < {}; ++u)", together_);
     writer.line("const int i = (group * {} + u) * teams + team;", together_);
     writer.write("if (i >= count) continue;");
-    declare_blocks(writer, "i");
+    declare_bases(writer, "i");
     for (size_t k = 0; k < sums_.pieces().size(); ++k) {
       writer.line("Eight<{}>::ask({}, {});", sums_.pieces()[k].type, slot(k, "group"), sums_.pieces()[k].from);
     }
@@ -159,7 +168,7 @@ class LaneWriter {
     writer.open("for (int begin_page = 0; begin_page < count; begin_page += teams)");
     writer.write("const int i = begin_page + team;");
     writer.write("const int p = first + min(i, count - 1);");
-    declare_blocks(writer, "min(i, count - 1)");
+    declare_bases(writer, "min(i, count - 1)");
     if (!sums_.is_unrolled()) {
       writer.open("for (int r = 0; r < {}; ++r)", sums_.results());
       split(writer, sums_.rest(), "r");

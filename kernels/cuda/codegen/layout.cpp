@@ -18,6 +18,10 @@ bool reads_along_axis(Op op) {
 
 bool is_block_part(Op op) { return op == Op::kKey || op == Op::kValue || op == Op::kField; }
 
+bool is_line_of_state(const Node& node) {
+  return node.op == Op::kLoad && has_axis(node.shape, Axis::kPage) && !node.shape.empty() && node.shape.back().axis == Axis::kDim;
+}
+
 BlockPart part_of(const Plan& plan, const Node& node) {
   if (node.op == Op::kKey) return {plan.layout.key_offset, plan.layout.kv};
   if (node.op == Op::kValue) return {plan.layout.value_offset, plan.layout.kv};
@@ -53,13 +57,18 @@ int FlowLayout::selection_index(NodeId id) const {
   throw InternalError("flow: node " + std::to_string(id) + " selects by no score");
 }
 
+std::vector<NodeId> FlowLayout::computed_by(const PlanStep& step) const {
+  std::vector<NodeId> ids;
+  std::copy_if(step.nodes.begin(), step.nodes.end(), std::back_inserter(ids),
+               [&](NodeId id) { return kept[static_cast<size_t>(id)] || slots[static_cast<size_t>(id)].stored; });
+  return ids;
+}
+
 std::vector<NodeId> FlowLayout::computed_by(const Launch& launch) const {
   std::vector<NodeId> ids;
   for (const PlanStep* step : launch.steps) {
-    for (const NodeId id : step->nodes) {
-      const auto at = static_cast<size_t>(id);
-      if (kept[at] || slots[at].stored) ids.push_back(id);
-    }
+    const std::vector<NodeId> of_step = computed_by(*step);
+    ids.insert(ids.end(), of_step.begin(), of_step.end());
   }
   return ids;
 }
@@ -136,24 +145,32 @@ void FlowLayout::place_states() {
     states.push_back({paged, numbers});
     numbers += elements_per_page(state.shape);
   }
+  for (const NodeId save : plan.graph.saves) {
+    if (node(save).attributes.last == 0) continue;
+    states[static_cast<size_t>(state_index(node(save).attributes.field))].saved_offset = state_page_numbers++;
+  }
+  state_fixed_numbers = (state_fixed_numbers + kPad - 1) / kPad * kPad;
 }
 
 /// Little to read for a page.
 bool FlowLayout::is_light(const PlanStep& step) const {
-  return std::none_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return is_block_part(node(id).op); });
+  return std::none_of(step.nodes.begin(), step.nodes.end(),
+                      [&](NodeId id) { return is_block_part(node(id).op) || is_line_of_state(node(id)); });
 }
 
 bool FlowLayout::saves_by_pages() const {
   int steps = 0;
+  int of_all_pages = 0;
   for (const PlanStep& step : plan.after) {
     steps += step.kind == StepKind::kPages ? 1 : 0;
+    of_all_pages += step.kind == StepKind::kPages && !step.is_of_leaving_pages ? 1 : 0;
     if (step.kind == StepKind::kRow) return false;
     if (step.kind == StepKind::kQuery &&
         !std::all_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return query_only[static_cast<size_t>(id)]; })) {
       return false;
     }
   }
-  return steps == 1 && std::all_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {
+  return steps > 0 && of_all_pages <= 1 && std::all_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {
            return node(save).stage == Stage::kAfter &&
                   states[static_cast<size_t>(state_index(node(save).attributes.field))].paged;
          });
@@ -162,8 +179,10 @@ bool FlowLayout::saves_by_pages() const {
 void FlowLayout::cut() {
   for (const PlanStep& step : plan.index) cut(step, launches);
   if (saves_by_pages()) {
-    const auto is_pages = [](const PlanStep& step) { return step.kind == StepKind::kPages; };
-    after.push_back({.steps = {&*std::find_if(plan.after.begin(), plan.after.end(), is_pages)}, .saves = true});
+    Launch& launch = after.emplace_back(Launch{.saves = plan.graph.saves});
+    for (const PlanStep& step : plan.after) {
+      if (step.kind == StepKind::kPages) launch.steps.push_back(&step);
+    }
     // What is saved is computed before any state changes.
     for (const NodeId save : plan.graph.saves) {
       const NodeId value = node(save).inputs[0];
@@ -176,7 +195,7 @@ void FlowLayout::cut() {
   // A load sees the values of the step before, so states change when nothing is left to compute.
   std::vector<Launch>& last = plan.after.empty() ? launches : after;
   if (last.empty() || !last.back().by_row) last.push_back({.by_row = true});
-  last.back().saves = true;
+  last.back().saves = plan.graph.saves;
 }
 
 void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const {
@@ -248,7 +267,7 @@ void FlowLayout::place() {
       for (const NodeId id : step->nodes) {
         const bool output = std::find(step->outputs.begin(), step->outputs.end(), id) != step->outputs.end();
         // What a launch by row keeps has no other place.
-        const bool handed_on = output && !stays_inline(id) && (launch.by_row || !launch.saves);
+        const bool handed_on = output && !stays_inline(id) && (launch.by_row || launch.saves.empty());
         if (handed_on || (launch.by_row && kept[static_cast<size_t>(id)])) store(id);
       }
     }

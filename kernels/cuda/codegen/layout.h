@@ -21,15 +21,16 @@ struct RowSlot {
 /// Where a state lies in the block of its layer and KV head.
 struct StateSlot {
   bool paged = false;
-  int64_t offset = 0;  // paged: numbers a page of the states before it; else numbers of those without a page axis
+  int64_t offset = 0;         // paged: numbers a page of the states before it; else numbers of those without a page axis
+  int64_t saved_offset = -1;  // of a state of pages that leave a tail: of a number a page, 1 once the page is saved
 };
 
 /// Steps that run in one launch.
 struct Launch {
-  bool by_row = false;                 // a block for every row; else blocks for pieces of rows
-  std::vector<const PlanStep*> steps;  // of Plan::index, or of Plan::after
-  std::vector<NodeId> plans;           // selections whose budgets it computes
-  bool saves = false;                  // afterwards, all states
+  bool by_row = false;                      // a block for every row; else blocks for pieces of rows
+  std::vector<const PlanStep*> steps = {};  // of Plan::index, or of Plan::after
+  std::vector<NodeId> plans = {};           // selections whose budgets it computes
+  std::vector<NodeId> saves = {};           // afterwards
 };
 
 /// A selection by score, in the order of the graph's nodes.
@@ -61,7 +62,7 @@ struct FlowLayout {
   int64_t held_numbers = 0;  // of these, before all others, what the index stage has
   int buffers = 0;
   int64_t state_page_numbers = 0;
-  int64_t state_fixed_numbers = 0;
+  int64_t state_fixed_numbers = 0;  // a multiple of kPad
 
   const Node& node(NodeId id) const { return plan.graph.nodes[static_cast<size_t>(id)]; }
   int state_index(const std::string& name) const;
@@ -69,7 +70,9 @@ struct FlowLayout {
   int selection_index(NodeId id) const;
   /// Scores of a page that selection `id` ranks: one, or one for each token.
   int scores_of_page(NodeId id) const { return node(id).op == Op::kTopKTokens ? plan.layout.page : 1; }
-  /// Nodes of a launch that it computes into places of their own.
+  /// Nodes of a step that are computed into places of their own.
+  std::vector<NodeId> computed_by(const PlanStep& step) const;
+  /// Of a launch.
   std::vector<NodeId> computed_by(const Launch& launch) const;
   /// Numbers that the buffer of `id` is moved by, 0 to 3, so that the first score that top-k reads is aligned to 16 bytes.
   int shift_of(NodeId id) const;
@@ -85,7 +88,7 @@ struct FlowLayout {
   void keep_queries();
   void place_states();
   void cut();
-  /// Whether the after stage is one page-local step, whose values are saved as they come.
+  /// Whether the after stage is one page-local step, and others of pages that leave a tail: values are saved as they come.
   bool saves_by_pages() const;
   void cut(const PlanStep& step, std::vector<Launch>& launches) const;
   void place();
@@ -102,6 +105,8 @@ bool is_drawn(const Node& selection);
 
 /// Keys, values and fields.
 bool is_block_part(Op op);
+/// A state that has lines of channels for each page.
+bool is_line_of_state(const Node& node);
 /// Where a part of a block begins, and how its numbers are stored.
 struct BlockPart {
   size_t offset = 0;

@@ -34,6 +34,8 @@ class NodeWriter {
   void compute(NodeId id, bool paged);
   /// `only`: a condition on the place, or all.
   void compute_elements(NodeId id, bool paged, const std::string& only = "");
+  /// Statements that compute an element of a reduction.
+  void reduce(NodeId id, const Index& index, const std::string& target);
   /// `taps`, the kernel of a convolution; returns how many there are.
   int declare_taps(const Node& convolution);
 
@@ -48,7 +50,6 @@ class NodeWriter {
  private:
   void compute_lines(NodeId id, bool paged);
   void convolve(NodeId id, const Index& index, const std::string& target);
-  void reduce(NodeId id, const Index& index, const std::string& target);
   /// Combines the entries `j` of the tokens that a page holds, `add_to` each with a sum, in `sum`.
   void reduce_tokens(const std::function<void(const std::string&)>& add_to);
 };

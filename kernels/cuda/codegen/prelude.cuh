@@ -167,7 +167,8 @@ struct Min {
   static __device__ __forceinline__ float start() { return SLUICE_INF; }
 };
 
-/// The largest of some numbers, and the sum of their powers beside it.
+/// The largest of some numbers, and the sum of their powers beside it. Powers take long: threads of a block agree on the largest
+/// number first.
 struct PowerSum {
   static __device__ __forceinline__ float2 of(float2 a, float2 b) {
     const float largest = max_of(a.x, b.x);
@@ -175,7 +176,6 @@ struct PowerSum {
     // Rounded alike whichever of the two comes first, so that all threads have the same.
     return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - largest)), __fmul_rn(b.y, expf(b.x - largest)))};
   }
-  static __device__ __forceinline__ float2 start() { return {-SLUICE_INF, 0}; }
 };
 
 /// One row of a decode pass.
@@ -230,6 +230,11 @@ struct Row {
     const int step = arguments.steps != nullptr ? arguments.steps[sequence] + 1 : length;
     return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, step);
   }
+  /// The page at a place among those attended to.
+  __device__ __forceinline__ int mass_page(int place) const {
+    const FlowArguments& a = arguments;
+    return a.mass_pages == nullptr ? place : a.mass_pages[index * a.mass_page_stride + place];
+  }
   /// The place of a page among those attended to; -1: it was not.
   __device__ __forceinline__ int mass_place(int page) const {
     const FlowArguments& a = arguments;
@@ -256,6 +261,8 @@ struct Row {
     if (a.mass_sums == nullptr) return x;
     return x == -SLUICE_INF ? 0.0F : exp2f(x - a.mass_sums[line]);
   }
+  /// Pages, the oldest ones, that the next step does not count among its `last` newest.
+  __device__ __forceinline__ int behind_tail(int last, int page_tokens) const { return max(0, length / page_tokens + 1 - last); }
   /// The states of this layer and head.
   __device__ __forceinline__ float* states(int per_page, int fixed) const {
     const StateBlock& block = arguments.states[sequence];
@@ -323,29 +330,73 @@ __device__ T combine_block(T x) {
   return x;
 }
 
-__device__ __forceinline__ float from_lane(float x, int offset) { return __shfl_xor_sync(~0U, x, offset); }
-__device__ __forceinline__ float2 from_lane(float2 x, int offset) { return {from_lane(x.x, offset), from_lane(x.y, offset)}; }
+/// How many of `count` pages, of which those that are saved come first, are saved: theirs are not 0. By the whole block.
+__device__ int count_saved(const float* pages, int count) {
+  int saved = 0;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) saved += pages[i] != 0 ? 1 : 0;
+  return combine_block<Add>(saved);
+}
 
-/// The same for several numbers, or pairs, of every thread at once.
-template <class Op, int kNumber, class T>
-__device__ void combine_block_each(T (&x)[kNumber]) {
-  __shared__ T warps[32][kNumber];
+/// Combines several numbers of every thread of the block at once; all get the results. The order is fixed.
+template <class Op, int kNumber>
+__device__ void combine_block_each(float (&x)[kNumber]) {
+  __shared__ float warps[32][kNumber];
   const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  if constexpr ((kNumber & (kNumber - 1)) == 0) {
+    constexpr int kEach = 32 / kNumber;  // lanes that come to have the same number
+    const float own = combine_lanes<Op, kNumber, 32>(x);
+    if (lane % kEach == 0) warps[warp][lane / kEach] = own;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kNumber; ++i) {
+      float one[1] = {x[i]};
+      x[i] = combine_lanes<Op, 1, 32>(one);
+      if (lane == 0) warps[warp][i] = x[i];
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kNumber; ++i) x[i] = warps[0][i];
   const int count = blockDim.x / 32;
+#pragma unroll 4
+  for (int other = 1; other < count; ++other) {
 #pragma unroll
-  for (int i = 0; i < kNumber; ++i) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x[i] = Op::of(x[i], from_lane(x[i], offset));
-    if (lane == 0) warps[threadIdx.x / 32][i] = x[i];
+    for (int i = 0; i < kNumber; ++i) x[i] = Op::of(x[i], warps[other][i]);
   }
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kNumber; ++i) {
-    x[i] = lane < count ? warps[lane][i] : static_cast<T>(Op::start());
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x[i] = Op::of(x[i], from_lane(x[i], offset));
+}
+
+/// Places among the pages that were attended to, of those in a tile of `count` pages from `first` on.
+struct AttendedPlaces {
+  int first;
+  int end;
+};
+/// Finds them, and writes the place of each page of the tile to `places`, -1 for those that were not attended to; null: nowhere.
+/// By the whole block, which all may read behind it.
+__device__ AttendedPlaces find_attended(const Row& row, int first, int count, int* places) {
+  const FlowArguments& a = row.arguments;
+  const bool are_all = a.mass_pages == nullptr;
+  if (places != nullptr) {
+    for (int i = threadIdx.x; i < count; i += blockDim.x) places[i] = are_all ? first + i : -1;
+  }
+  if (are_all) {
+    __syncthreads();
+    return {first, first + count};
+  }
+  const int* const pages = a.mass_pages + row.index * a.mass_page_stride;
+  const int attended = a.mass_page_counts[row.index];
+  AttendedPlaces found{0, 0};
+#pragma unroll 1
+  for (int begin = 0; begin < attended; begin += blockDim.x) {
+    const int place = begin + static_cast<int>(threadIdx.x);
+    const int page = place < attended ? pages[place] : first + count;
+    found.first += __syncthreads_count(page < first);
+    found.end += __syncthreads_count(page < first + count);
+    if (places != nullptr && page >= first && page < first + count) places[page - first] = place;
   }
   __syncthreads();
+  return found;
 }
 
 /// Tells top-k how many scores of the row there are to select from, and how many to take.

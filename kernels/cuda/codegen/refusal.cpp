@@ -32,33 +32,19 @@ std::optional<Refusal> refusal_of_cover(const Plan& plan) {
   const bool others_of_tail = plan.graph.nodes[static_cast<size_t>(summaries.selection)].op == Op::kWindow;
   if (summaries.selection != sources[0].selection && !(summaries.shares && others_of_tail))
     return no_cover("attention to summaries of pages that are attended to as they are", hint);
-  if (summaries.keys.state >= 0 || summaries.values.state >= 0)
-    return no_cover("summaries that are states", "compute them in flow.cache, or use --device cpu");
-  const DataType type = plan.graph.fields[static_cast<size_t>(summaries.values.field)].type;
-  if (type == DataType::kF32) return no_cover("summaries as f32", "keep them as bf16");
+  const int field = summaries.values.field;
+  if (field >= 0 && plan.graph.fields[static_cast<size_t>(field)].type == DataType::kF32)
+    return no_cover("summaries as f32", "keep them as bf16");
   if (summaries.logits == kNoNode) return no_cover("a flow without room for the products of summaries", "use fewer operators");
   return {};
 }
 
-std::optional<Refusal> refusal_of_tails(const FlowGraph& graph) {
-  const auto has_tail = [&](NodeId save) { return graph.nodes[static_cast<size_t>(save)].attributes.last > 0; };
-  if (std::none_of(graph.saves.begin(), graph.saves.end(), has_tail)) return {};
-  return Refusal{"a state of pages that leave a tail; device \"cuda\" saves states whole",
-                 "leave tail out of save, or use --device cpu"};
-}
-
 std::optional<Refusal> refusal_of_after(const Plan& plan) {
   const FlowGraph& graph = plan.graph;
-  if (auto refusal = refusal_of_tails(graph)) return refusal;
   if (plan.after.empty()) return {};
   if (!graph.patterns.empty() && graph.mass_rows != 0) {
     return Refusal{"flow.after for prompts under a pattern; device \"cuda\" runs it for prompts that see everything",
                    "use prompt_mass = \"none\", prefill = \"dense\", or --device cpu"};
-  }
-  if (!graph.reads_mass()) return {};
-  if (!plan.attend.is_plain()) {
-    return Refusal{"flow.after that reads mass under a cover; device \"cuda\" has the masses of tokens that weigh for themselves",
-                   "leave mass out of flow.after, or use --device cpu"};
   }
   return {};
 }

@@ -329,10 +329,16 @@ class RowBlocks {
     return x;
   }
 
-  /// The same for several numbers, or pairs, at once.
-  template <class Op, int kNumber, class T>
-  __device__ void combine_each(T (&x)[kNumber]) {
+  /// The same for several numbers at once.
+  template <class Op, int kNumber>
+  __device__ void combine_each(float (&x)[kNumber]) {
     combine_block_each<Op>(x);
+    join_each<Op>(x);
+  }
+
+  /// Combines what each block has of several numbers, or pairs, which all threads of a block have alike.
+  template <class Op, int kNumber, class T>
+  __device__ void join_each(T (&x)[kNumber]) {
     if (count == 1) return;
     struct Numbers {
       T at[kNumber];

@@ -120,9 +120,9 @@ RowKernel RowWriter::write() {
     }
   }
   write_selection();
-  if (layout_.launches.back().saves) {
+  if (!layout_.launches.back().saves.empty()) {
     writer_.write("blocks.sync();");
-    write_saves();
+    write_saves(layout_.launches.back().saves);
   }
   writer_.write("// No block may end while another reads what it holds.");
   writer_.write("if (blocks.count > 1) sync_cluster();");
@@ -171,6 +171,10 @@ std::string why_not_whole_rows(const FlowLayout& layout) {
     if (op == Op::kTopP)
       return fmt::format("%{} topp takes as many pages as weigh enough, which no histogram tells", selection.node);
   }
+  const std::vector<Node>& nodes = layout.plan.graph.nodes;
+  const bool reads_states = std::any_of(nodes.begin(), nodes.end(),
+                                        [](const Node& node) { return node.stage == Stage::kIndex && is_line_of_state(node); });
+  if (reads_states) return "it reads channels of states";
   int tiles = 0;
   for (const Launch& launch : layout.launches) {
     for (const NodeId id : layout.computed_by(launch)) {

@@ -30,9 +30,9 @@ GeneratedKernel RowStepsWriter::write(const Launch& launch, const std::string& n
   write_fixed();
   compute_rows(launch);
   for (const NodeId id : launch.plans) plan_selection(id);
-  if (launch.saves) {
+  if (!launch.saves.empty()) {
     writer_.write("__syncthreads();");
-    write_saves();
+    write_saves(launch.saves);
   }
   writer_.write("__syncthreads();");
   writer_.close();

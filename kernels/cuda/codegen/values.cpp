@@ -172,8 +172,9 @@ std::string Values::source(const Node& node, const Index& index) const {
     case Op::kMass: {
       const Geometry& geometry = layout.plan.graph.geometry;
       const std::string& position = at(index, Axis::kPage);
-      const std::string place =
-          scope_.in_tile ? fmt::format("places[{} - first]", position) : fmt::format("row.mass_place({})", position);
+      const std::string place = scope_.knows_place ? "place"
+                                : scope_.in_tile   ? fmt::format("places[{} - first]", position)
+                                                   : fmt::format("row.mass_place({})", position);
       return fmt::format("row.mass({}, {}, {}, {}, {}, {})", place, position, at(index, Axis::kToken), at(index, Axis::kHead),
                          geometry.group, geometry.page);
     }

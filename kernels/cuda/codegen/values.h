@@ -38,6 +38,7 @@ struct KernelScope {
   bool holds_row = false;                   // what is stored lies in shared memory ...
   std::string held_pages = "a.held_pages";  // ... which has room for so many pages
   bool reads_neighbours = false;            // also of pages that other blocks hold
+  bool knows_place = false;                 // `place` is that of the page among those attended to
 };
 
 /// Text of the element of a node, as statements and an expression. Within one Values each (node, position) is computed once.

@@ -252,6 +252,7 @@ void CudaDevice::end_prompt(const Attention& call, const RegisteredFlow& flow, c
   const int group = pool.group_of(call.layer);
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
   check_flow_sequences(mine, group, sequence, sequence + 1);
+  if (!mine.keeps_layers_apart()) beside_.join(stream_.get());
   const int last_row = batch.query_indptr[static_cast<size_t>(sequence) + 1] - 1;
   FlowSequences sequences{.count = 1,
                           .most_pages = pass_.page_count(group, sequence),

@@ -269,6 +269,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   if (pass_.group(group).has_masks() && !plan.graph.selects_under_masks()) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
   }
+  if (!flow.flow().keeps_layers_apart()) beside_.join(stream_.get());
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
   const DecodeShape shape{.sequences = last - first, .group = call.query_heads / pool.kv_heads(), .scale = call.scale};
   require_equal("attention", "query heads of a KV head", shape.group, plan.graph.geometry.group);
@@ -342,6 +343,10 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   const TokenLogits logits = keeps ? flow.flow().token_logits(call.layer) : TokenLogits{};
   if (result.cover) {
     if (mass) attend_lists(call, shape, lists, q, probe_output(q), first, sums);
+    if (keeps) {
+      result.cover->logits = logits;
+      result.cover->log_sums = flow.flow().log_sums(call.layer);
+    }
     attend_under(call, shape, *result.cover, q, out, first);
   } else {
     attend_lists(call, shape, lists, q, out, first, sums, logits);
@@ -350,6 +355,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   // Last, since it writes to the rows that scores are reported from.
   if (!plan.after.empty()) {
     TokenMasses masses{.numbers = logits.numbers, .stride = logits.stride, .log_sums = sums};
+    if (result.cover) masses.log_sums = result.cover->log_sums;
     if (!flow.flow().attends_to_all()) {
       masses.pages = result.attended;
       masses.counts = result.attended_counts;

@@ -14,8 +14,8 @@ bool CudaFlow::attends_to_all() const {
 }
 
 bool CudaFlow::finds_after_beside() const {
-  // Of flows that attend to all that they keep, logits are few.
-  if (!plan_.graph.eviction || !attends_to_all() || layout_.after.size() != 1 || layout_.after.front().by_row) return false;
+  // Scratch is that of all kernels of the flow.
+  if (layout_.after.size() != 1 || layout_.after.front().by_row || source_.after.front().global_memory) return false;
   const std::vector<const PlanStep*>& steps = layout_.after.front().steps;
   return std::none_of(plan_.graph.nodes.begin(), plan_.graph.nodes.end(),
                       [](const Node& node) { return node.stage == Stage::kAfter && node.op == Op::kQuery; }) &&
@@ -27,7 +27,7 @@ bool CudaFlow::finds_after_beside() const {
 
 int64_t CudaFlow::logit_stride() const {
   // Who decodes has left room for the row that comes.
-  const int64_t pages = after_beside_ ? pages_for(plan_.graph.eviction->budget, plan_.layout.page) : capacity_;
+  const int64_t pages = layers_apart_ ? pages_for(plan_.graph.eviction->budget, plan_.layout.page) : capacity_;
   return round_up<int64_t>(pages * plan_.layout.page, 32);
 }
 

@@ -45,6 +45,7 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   for (const codegen::GeneratedKernel& kernel : source_.after) after_.push_back(LoadedKernel::of(library_, kernel));
   if (plan_.graph.eviction) place_token_states();
   after_beside_ = finds_after_beside();
+  layers_apart_ = after_beside_ && plan_.graph.eviction && attends_to_all();  // logits are few
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = leaf_selections(plan_.graph);
 }
@@ -115,7 +116,7 @@ void CudaFlow::grow_memory() {
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
   if (plan_.graph.reads_mass()) {
-    const int64_t layers = after_beside_ ? sparse_layers_ : 1;
+    const int64_t layers = layers_apart_ ? sparse_layers_ : 1;
     grow(logits_, static_cast<size_t>(layers * log_sums_of_layer() * logit_stride()) * sizeof(float));
     grow(log_sums_, static_cast<size_t>(layers * log_sums_of_layer()) * sizeof(float));
   }
@@ -273,22 +274,28 @@ Cover CudaFlow::cover_of(const FlowBlocks& blocks, const FlowSequences& sequence
   const auto values = [&](NodeId id) {
     return held ? rows_.as<float>() + layout_.slots[static_cast<size_t>(id)].offset * capacity_ : values_of(id);
   };
-  const bool own_pages = plan_.has_field_pages();
-  const auto field = static_cast<size_t>(source.values.field);
-  const size_t offset = plan_.fields().field_offsets[field];
   Cover cover{.opened = {selection.positions, selection.pages, selection.counts, selection.stride},
-              .summaries = {.values = (own_pages ? blocks.fields : blocks.base) + offset,
-                            .type = plan_.graph.fields[field].type,
-                            .page_stride = own_pages ? blocks.field_page_stride : blocks.page_stride,
-                            .block_bytes = own_pages ? blocks.field_block_bytes : blocks.block_bytes,
-                            .page_indptr = own_pages ? sequences.field_indptr : sequences.page_indptr,
-                            .page_indices = own_pages ? sequences.field_indices : sequences.page_indices,
-                            .logits = values(source.logits),
-                            .row_stride = row_stride()},
+              .summaries = {.logits = values(source.logits), .row_stride = row_stride()},
               .lengths = sequences.lengths,
               .most_pages = sequences.most_pages,
               .attended = selection.attended};
   PageSummaries& summaries = cover.summaries;
+  if (source.values.state >= 0) {
+    summaries.states = {.blocks = sequences.states,
+                        .first_block = int64_t{state_layer(blocks.layer)} * kv_heads_,
+                        .page_numbers = layout_.state_page_numbers,
+                        .fixed_numbers = layout_.state_fixed_numbers,
+                        .offset = layout_.states[static_cast<size_t>(source.values.state)].offset};
+  } else {
+    const bool own_pages = plan_.has_field_pages();
+    const auto field = static_cast<size_t>(source.values.field);
+    summaries.values = (own_pages ? blocks.fields : blocks.base) + plan_.fields().field_offsets[field];
+    summaries.type = plan_.graph.fields[field].type;
+    summaries.page_stride = own_pages ? blocks.field_page_stride : blocks.page_stride;
+    summaries.block_bytes = own_pages ? blocks.field_block_bytes : blocks.block_bytes;
+    summaries.page_indptr = own_pages ? sequences.field_indptr : sequences.page_indptr;
+    summaries.page_indices = own_pages ? sequences.field_indices : sequences.page_indices;
+  }
   if (source.bias != kNoNode) {
     const Node& bias = layout_.node(source.bias);
     if (bias.op == Op::kFill) {

@@ -162,9 +162,11 @@ class CudaFlow final {
   const codegen::FlowLayout& layout() const { return layout_; }
   /// Whether rows attend to all pages, whatever they score.
   bool attends_to_all() const;
-  /// Whether nothing in a step waits for the after stage, which reads no more of a layer than attention leaves: it may run beside
-  /// the layers that follow.
+  /// Whether the after stage reads no more of a layer than attention leaves: it may run beside the layers that follow, up to the
+  /// next that attends by this flow, or, with `keeps_layers_apart`, to the end of the step.
   bool runs_after_beside() const { return after_beside_; }
+  /// Whether what attention leaves of a layer stays while the flow is at others.
+  bool keeps_layers_apart() const { return layers_apart_; }
   /// Where attention leaves what the tokens of a step score in a layer, with room for the sequences that were reserved.
   TokenLogits token_logits(int layer) const;
   float* log_sums(int layer) const;
@@ -230,7 +232,7 @@ class CudaFlow final {
   int64_t logit_stride() const;
   /// Log sums that a layer has room for: one for each row and head.
   int64_t log_sums_of_layer() const { return most_rows_ * int64_t{plan_.graph.geometry.group}; }
-  int logit_layer(int layer) const { return after_beside_ ? state_layer(layer) : 0; }
+  int logit_layer(int layer) const { return layers_apart_ ? state_layer(layer) : 0; }
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -286,6 +288,7 @@ class CudaFlow final {
   DeviceMemory selected_masks_;  // of flows that select tokens: as `joined_masks_`, of the selected pages
   // Of flows that read what attention gives tokens.
   bool after_beside_ = false;
+  bool layers_apart_ = false;
   DeviceMemory logits_;    // [layers, if they are kept apart][rows, group, logit_stride()]
   DeviceMemory log_sums_;  // the same of [rows, group]
   // Of flows whose tokens leave.

@@ -1,5 +1,7 @@
 #include "kernels/cuda/flow/state.h"
 
+#include "kernels/cuda/primitives/round_up.h"
+
 namespace sluice::cuda {
 namespace {
 
@@ -18,14 +20,14 @@ std::vector<float> initial_values(const codegen::FlowLayout& layout, int64_t cap
 }  // namespace
 
 CudaFlowState::CudaFlowState(const codegen::FlowLayout& layout, int sparse_layers, int kv_heads, int max_pages, int hint_room)
-    : initial_(initial_values(layout, max_pages)),
+    : capacity_(round_up(max_pages, codegen::FlowLayout::kPad)),
+      initial_(initial_values(layout, capacity_)),
       blocks_(sparse_layers * kv_heads),
-      capacity_(max_pages),
       hint_room_(hint_room),
       memory_(initial_.size() * sizeof(float) * blocks_),
       hints_(layout.selections.size() * blocks_ * hint_room * sizeof(int32_t)) {
   const FlowGraph& graph = layout.plan.graph;
-  const int64_t slots = int64_t{max_pages} * graph.geometry.page;
+  const int64_t slots = int64_t{capacity_} * graph.geometry.page;
   if (graph.eviction) positions_ = DeviceMemory(static_cast<size_t>(blocks_ * slots) * sizeof(int32_t));
   if (graph.reads_mass() && graph.mass_rows > 0) {
     layer_masses_ = kv_heads * graph.geometry.group * slots;

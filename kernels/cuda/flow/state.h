@@ -30,9 +30,9 @@ class CudaFlowState final : public RequestState {
   float* prompt_masses(int state_layer) const { return prompt_masses_.as<float>() + state_layer * layer_masses_; }
 
  private:
+  int capacity_;                // pages
   std::vector<float> initial_;  // of one layer and KV head
   int blocks_;
-  int capacity_;
   int hint_room_;
   DeviceMemory memory_;
   int64_t layer_masses_ = 0;    // numbers

@@ -8,6 +8,7 @@
 #include "scripting/lua/trace.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/covers.h"
+#include "tests/support/source_path.h"
 
 namespace sluice::testing {
 namespace {
@@ -46,6 +47,69 @@ struct Drawn {
         bias, one_of(1, 20, 128));
   }
 };
+
+/// A cover whose summaries are states that the after stage saves, and a flow that looks at masses under it.
+struct DrawnStates {
+  std::string script;
+  TraceOptions heads;
+
+  explicit DrawnStates(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const auto one_of = [&](auto... values) {
+      const std::array all = {values...};
+      return all[random() % all.size()];
+    };
+    heads.head_dim = one_of(64, 64, 128, 128, 256);
+    heads.group = one_of(1, 2, 4, 5, 8, 9, 16);
+    const std::string refine = one_of("sluice.topk(r, {k = 4, first = 1})", "sluice.topk(r, {ratio = 0.3, last = 1})", "'none'",
+                                      "'all'", "sluice.topp(r:exp(), {p = 0.6})");
+    const std::string weight =
+        one_of("heavy:softmax('token')", "(heavy + 1e-6):normalize('token')", "heavy", "sluice.fill(0.1, {'token'})");
+    const std::string tail = one_of("", ", {tail = 1}", ", {tail = 40}", ", {tail = 128}");
+    const std::string key = random() % 4 == 0 ? "c.a" : "c.ks";  // a field, beside a state for values
+    const std::string share = one_of("heavy:sum('token')", "heavy:sum('token'):softmax('page')", "l");
+    script = fmt::format(
+        "local f = sluice.flow{{name='f', page={}, kv='{}', prompt_mass={}}} "
+        "function f.cache(c) c.a = c.k:mean('token') c.heavy = sluice.cfill(0, {{'token'}}) c.share = sluice.cfill(0) "
+        "c.vs = sluice.cfill(0, {{'dim'}}) {} end "
+        "function f.index(q, c) local d = q:dot({}) local r = d:max('head') + c.share "
+        "return sluice.cover{{refine = {}, k = {}, v = c.vs, mass = '{}', bias = {}, tail = {}}} end "
+        "function f.after(q, c, mass) local l, heavy = {}:l2norm('dim'), c.heavy * 0.75 + mass:sum('head') local w = {} "
+        "c.heavy:save(heavy) c.share:save({}) {} c.vs:save((c.v * w):sum('token'){}) end return f",
+        one_of(8, 16, 32, 64), one_of("bf16", "bf16", "e4m3", "e5m2"), one_of("'all'", "30", "'none'"),
+        key == "c.ks" ? "c.ks = sluice.cfill(0, {'dim'})" : "", key, refine, key, one_of("preserve", "renormalise"),
+        one_of("'count'", "'none'", "c.share", "d * 0.1"), one_of(1, 20, 128), key, weight, share,
+        key == "c.ks" ? fmt::format("c.ks:save((c.k * w):sum('token'){})", tail) : "", tail);
+  }
+};
+
+TEST_P(CudaRandomCovers, OfStatesAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (uint64_t seed = GetParam(); seed < GetParam() + kCoversTogether; ++seed) {
+    const DrawnStates drawn(seed);
+    const FlowGraph graph = trace(drawn.script, "f.lua", drawn.heads);
+    EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt)
+        << "seed " << seed << ", heads of " << drawn.heads.head_dim << ", group " << drawn.heads.group << ": " << drawn.script;
+  }
+}
+
+TEST_F(CudaCovers, ShippedChoicesAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (const char* compressor : {"mean", "weighted", "softmax", "random"}) {
+    for (const char* refined : {"0", "1/8", "1"}) {
+      for (const auto& [values, bias, mass] : {std::tuple("own", "count", "preserve"), {"zero", "none", "renormalise"}}) {
+        TraceOptions options;
+        options.head_dim = 64;
+        options.group = 4;
+        options.parameters = {
+            {"compressor", compressor}, {"refined", refined}, {"values", values}, {"bias", bias}, {"mass", mass}};
+        const FlowGraph graph = trace_file(source_path("scripting/flows/covers/luka_choices.lua"), options);
+        EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt)
+            << compressor << ", " << refined << ", " << values << ", " << bias << ", " << mass;
+      }
+    }
+  }
+}
 
 TEST_P(CudaRandomCovers, AgreeWithTheReference) {
   const auto device = create_device("cuda");
