@@ -12,6 +12,7 @@
 #include "scripting/base/printable_text.h"
 #include "scripting/graph/pattern_report.h"
 #include "scripting/graph/plan.h"
+#include "scripting/graph/recompute.h"
 #include "scripting/graph/verify.h"
 #include "scripting/passes/cache_limit.h"
 
@@ -91,6 +92,7 @@ void check(const CheckOptions& options) {
                   {"states", states},
                   {"steps", steps},
                   {"recompute", graph.recompute != nullptr},
+                  {"takes_copies", plan.takes_copies()},
                   {"patterns", std::move(patterns)},
                   {"page_bytes", plan.layout.bytes}});
       return;
@@ -98,10 +100,17 @@ void check(const CheckOptions& options) {
     fmt::print("{}: ok, flow \"{}\",{} pages of {} tokens, {} operators in {} steps, {} fields, {} states{}\n",
                printable(options.flow), printable(graph.name),
                plan.variants.empty() ? "" : fmt::format(" {} programs,", plan.variants.size() + 1), graph.geometry.page,
-               operators, steps, fields, states, graph.recompute == nullptr ? "" : ", a rule for copied text");
+               operators, steps, fields, states,
+               graph.recompute == nullptr
+                   ? ""
+                   : fmt::format(", a rule for copied text of {} operators", graph.recompute->graph.nodes.size()));
+    if (graph.recompute != nullptr && !plan.takes_copies())
+      fmt::print(
+          "  its rule is never asked: prompts under patterns, evictions, variants or masses of prompts are all computed\n");
     for (const PatternFigures& each : figures) {
       if (each.blind > 0)
-        fmt::print("  of {} queries under {}, {} see nothing, and give zeros\n", kTokens, printable(each.text), each.blind);
+        fmt::print("  {} of {} queries under {} {} nothing, and {}\n", each.blind, kTokens, printable(each.text),
+                   each.blind == 1 ? "sees" : "see", each.blind == 1 ? "gives zeros" : "give zeros");
     }
   } catch (const FlowError& error) {
     if (!options.json) throw;

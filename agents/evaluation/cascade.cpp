@@ -52,11 +52,10 @@ class Cascade {
     report_.suite = suite_.name;
     report_.times_first_token = suite_.reuse.has_value();
     if (suite_.reuse) {
-      report_.notes.push_back(
-          fmt::format("documents are copied, in segments of about {} tokens, from where they stood in another order; pages are "
-                      "rows of prompts "
-                      "that are computed",
-                      suite_.reuse->segment));
+      report_.notes.push_back(fmt::format(
+          "documents are copied, in segments of up to about {} tokens, from where they stood in another order; pages are "
+          "rows of prompts that are computed",
+          suite_.reuse->segment));
     }
     if (context_ != nullptr) report_.dialect = context_->english() ? "english" : "mini";
     report_.seed = seed_.hex();

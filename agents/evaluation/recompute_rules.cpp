@@ -49,6 +49,10 @@ std::shared_ptr<const RecomputeRule> RecomputeRules::find_shipped(const Recomput
     throw InputError(fmt::format("no rule is called {:.64}", choice.rule),
                      fmt::format("there are {}", fmt::join(recompute_rule_names(), ", ")));
   }
+  if (choice.boundary.value_or(0) >= config_.layers) {
+    throw InputError(fmt::format("boundary = {}: there is no such layer", *choice.boundary),
+                     fmt::format("the model has layers 0 to {}", config_.layers - 1));
+  }
   ParameterValues values;
   if (choice.boundary) values["boundary"] = fmt::format("{}", *choice.boundary);
   if (choice.share) values["share"] = fmt::format("{}", *choice.share);

@@ -170,7 +170,7 @@ Candidate ReuseRunner::prepare(const FlowScript& script) {
     throw InputError("the flow does not say what is computed again of copied text, which this suite is about",
                      "write function flow.recompute(r), or choose another suite");
   }
-  if (candidate.plan.has_own_cache() || candidate.plan.prompt_rows_wanted() > 0) {
+  if (!candidate.plan.takes_copies()) {
     throw InputError("prompts of the flow are computed, whatever is known of their text: nothing is copied",
                      "leave out patterns, evictions, variants, and masses of prompts");
   }

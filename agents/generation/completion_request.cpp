@@ -62,14 +62,17 @@ void read_content(const JsonObject& message, ChatMessage& read) {
     return;
   }
   if (!content->is_array()) message.refuse("content", "a text, or a list of parts of type \"text\" or \"segment\", is wanted");
-  for (const Json& item : *content) {
-    const JsonObject part(item, message.where() + ", content");
+  for (size_t i = 0; i < content->size(); ++i) {
+    const JsonObject part((*content)[i], fmt::format("{}, content[{}]", message.where(), i));
     const std::string& type = part.text("type");
     if (type != "text" && type != "segment") part.refuse("type", "only \"text\" and \"segment\" are taken here");
     const std::string& text = part.text("text");
     if (type == "segment") {
+      part.refuse_others({"type", "text", "extra_key"});
       if (text.empty()) part.refuse("text", "a segment has a text");
       read.segments.push_back({read.content.size(), text.size(), read_extra_key(part)});
+    } else if (part.has("extra_key")) {
+      part.refuse("extra_key", "parts of type \"segment\" have one");
     }
     read.content += text;
   }
@@ -90,9 +93,14 @@ void read_segments(const JsonObject& body, CompletionRequest& request) {
   int64_t before = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     const JsonObject segment(list[i], fmt::format("body, segments[{}]", i));
+    segment.refuse_others({"start", "end", "extra_key"});
     Segment read;
-    read.first = static_cast<int>(segment.integer("start", before, std::max<int64_t>(before, tokens - 1)));
-    read.end = static_cast<int>(segment.integer("end", read.first + 1, std::max<int64_t>(read.first + 1, tokens)));
+    read.first = static_cast<int>(segment.integer("start", 0, kMostTokens));
+    read.end = static_cast<int>(segment.integer("end", 0, kMostTokens));
+    if (read.first < before)
+      segment.refuse("start", fmt::format("the segment before ends at {}: segments stand in order, and do not overlap", before));
+    if (read.end <= read.first)
+      segment.refuse("end", fmt::format("a segment has a token at least, and starts at {}", read.first));
     if (read.end > tokens) segment.refuse("end", fmt::format("the prompt has {} tokens", tokens));
     read.extra_key = read_extra_key(segment);
     before = read.end;
@@ -106,6 +114,8 @@ void read_recompute(const JsonObject& body, CompletionRequest& request) {
   if (given == nullptr) return;
   if (given->is_string()) {
     request.recompute.rule = given->get<std::string>();
+  } else if (!given->is_object()) {
+    body.refuse("recompute", "a rule's name, or {\"rule\", \"boundary\", \"share\"}, is wanted");
   } else {
     const JsonObject rule(*given, "body, recompute");
     for (const auto& [name, value] : rule.items()) {
@@ -135,7 +145,7 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
     read.role = message.text("role");
     if (read.role == "developer") read.role = "system";  // OpenAI's newer name for it
     if (read.role != "system" && read.role != "user" && read.role != "assistant") {
-      message.refuse("role", "system, user and assistant are known here");
+      message.refuse("role", "system, developer, user and assistant are known here");
     }
     if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
     read_content(message, read);

@@ -141,7 +141,7 @@ void EngineSlot::finish(const RequestResult& result) {
     times.queue = std::max(since_arrival - result.prefill_seconds - result.decode_seconds, 0.);
     times.prefill = std::max(since_arrival - times.queue - times.decode, 0.);
     metrics_.finished(reason_name(result.reason, live.stopped), times, live.prompt_tokens, result.cached_tokens);
-    metrics_.reused(result.copied_tokens, result.recomputed_tokens);
+    metrics_.reused(live.marked_tokens, result.copied_tokens, result.recomputed_tokens);
   }
   if (result.reason == FinishReason::kNotFinite) {
     return live.fail(500, "the model's logits are not finite for this request: its weights are damaged or overflow");

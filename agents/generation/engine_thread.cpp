@@ -72,17 +72,33 @@ void EngineThread::check_room(int tasks, const std::string& caller) const {
   require_room(tasks, caller);
 }
 
+/// Nothing that a request asks for is left out in silence.
+void EngineThread::require_copies(const GenerationTask& task) {
+  if (task.plan == nullptr || task.plan->takes_copies()) return;
+  const char* const asks = !task.request.segments.empty()  ? "segments"
+                           : task.request.answer_extra_key ? "answer_extra_key"
+                                                           : nullptr;
+  if (asks == nullptr) return;
+  throw HttpProblem(400, fmt::format("flow \"{}\" has patterns, evictions, variants or masses of prompts: its prompts are all "
+                                     "computed, and nobody else has its text; leave {} out, or choose another flow",
+                                     task.plan->graph.name, asks))
+      .with("param", asks);
+}
+
 std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
   if (tasks.empty()) return {};
   const std::string caller = tasks.front().caller;
   for (GenerationTask& task : tasks) {
     if (!task.flow.empty()) task.plan = plans_.get(task.flow, caller);
+    require_copies(task);
     const bool is_named = !task.recompute.rule.empty();
     if ((task.request.segments.empty() && !is_named) || task.request.freeze) continue;
     try {
       task.request.recompute = rules_.find(task.recompute, task.plan.get());
     } catch (const InputError& error) {
-      throw HttpProblem(400, error.what()).with("param", "recompute");
+      const std::string& hint = error.hint();
+      throw HttpProblem(400, fmt::format("recompute: {}{}{}", error.what(), hint.empty() ? "" : "; ", hint))
+          .with("param", "recompute");
     }
   }
   const std::lock_guard lock(mutex_);
@@ -92,6 +108,7 @@ std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
     LiveTask live;
     live.id = ++last_id_;
     live.prompt_tokens = static_cast<int>(task.request.prompt.size());
+    for (const Segment& segment : task.request.segments) live.marked_tokens += segment.end - segment.first;
     live.arrival = GenerationClock::now();
     live.place = places_.take(caller);
     live.task = std::move(task);

@@ -53,6 +53,7 @@ class EngineThread {
 
  private:
   void require_room(int tasks, const std::string& caller) const;  // with the lock held
+  static void require_copies(const GenerationTask& task);
   /// Has the thread do something, and waits for it.
   void order(std::function<void(FlowEngines&)> work);
 

@@ -22,6 +22,7 @@ struct LiveTask {
   GenerationClock::time_point first_token;
   GenerationClock::time_point last_token;
   int prompt_tokens = 0;
+  int marked_tokens = 0;  // of these, the ones in segments
   int tokens = 0;
   int likely = 0;               // tokens whose log-probabilities are told in each place
   std::shared_ptr<void> place;  // in the line, as long as it lives

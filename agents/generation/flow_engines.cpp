@@ -139,7 +139,7 @@ void FlowEngines::publish(bool now) {
       fail(current, error);
     }
   }
-  for (const FrozenText& text : frozen_texts()) gauges.frozen_pages += text.pages;
+  if (const auto dense = find_slot(""); dense != slots_.end()) gauges.frozen_pages = dense->engine->stats().frozen_pages;
   metrics_.set_gauges(gauges);
 }
 

@@ -66,6 +66,7 @@ GenerationTask FrozenTexts::task_of(const HttpRequest& http) const {
   constexpr size_t kLongestName = 256;
   const Json json = parse_json(http.body, "body");
   const JsonObject body(json, "body");
+  body.refuse_others({"prompt", "extra_key", "agent"});
   GenerationTask task;
   task.caller = caller_of(http);
   task.events = std::make_shared<GenerationQueue>();
@@ -76,7 +77,8 @@ GenerationTask FrozenTexts::task_of(const HttpRequest& http) const {
   request.tenant = task.caller;
   if (const std::string* const agent = body.find_text("agent")) {
     if (!of_agents_) throw HttpProblem(400, "this server has no agents").with("param", "agent");
-    if (agent->size() > kLongestName) body.refuse("agent", fmt::format("a name has at most {} bytes", kLongestName));
+    if (agent->empty() || agent->size() > kLongestName)
+      body.refuse("agent", fmt::format("a name has 1 to {} bytes", kLongestName));
     request.tenant = caller_of_agent(*agent);
   }
   request.freeze = true;
@@ -101,7 +103,9 @@ HttpResponse FrozenTexts::freeze(const HttpRequest& http) {
   for (const FrozenText& text : engines_.frozen_texts()) {
     if (text.id == frozen) return response_of(document_of(text));
   }
-  throw HttpProblem(503, "others took the room of the text before it could be frozen").with_header("Retry-After", "10");
+  throw HttpProblem(503, frozen == 0 ? "others took the room of the text before it could be frozen"
+                                     : "the text was deleted, or others took its room, as soon as it was frozen")
+      .with_header("Retry-After", "10");
 }
 
 std::vector<FrozenText> FrozenTexts::visible_to(const HttpRequest& http) {

@@ -97,8 +97,9 @@ void GenerationMetrics::finished(const std::string& reason, const RequestTimes& 
   if (times.tokens > 1) per_output_token_.observe(times.decode / (times.tokens - 1));
 }
 
-void GenerationMetrics::reused(int copied_tokens, int recomputed_tokens) {
+void GenerationMetrics::reused(int marked_tokens, int copied_tokens, int recomputed_tokens) {
   const std::lock_guard lock(mutex_);
+  marked_ += static_cast<uint64_t>(marked_tokens);
   copied_ += static_cast<uint64_t>(copied_tokens);
   recomputed_ += static_cast<uint64_t>(recomputed_tokens);
 }
@@ -135,12 +136,13 @@ std::string GenerationMetrics::text() const {
   counter("prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.", prefix_queries_);
   counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", prefix_hits_);
   // vLLM has no names for these.
+  write_value(text, "sluice:segment_tokens_total", "Prompt tokens in segments.", "counter", labels_, marked_);
   write_value(text, "sluice:segment_copied_tokens_total", "Prompt tokens copied from where their text stood before.", "counter",
               labels_, copied_);
   write_value(text, "sluice:segment_recomputed_tokens_total", "Of those, the ones that were computed again.", "counter", labels_,
               recomputed_);
-  write_value(text, "sluice:frozen_pages", "Pages of texts that stay known; one that several have counts for each.", "gauge",
-              labels_, gauges_.frozen_pages);
+  write_value(text, "sluice:frozen_pages", "Pages of texts that stay known, each counted once.", "gauge", labels_,
+              gauges_.frozen_pages);
   write_header(text, "vllm:request_success_total", "Requests that ended, by reason.", "counter");
   for (const auto& [reason, count] : finished_) {
     text += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_, reason, count);

@@ -50,9 +50,9 @@ class GenerationMetrics {
   void next_token(double seconds_since_last);
   /// A request has generated all of its tokens; `reason` is "stop", "length" or "abort".
   void finished(const std::string& reason, const RequestTimes& times, int prompt_tokens, int cached_tokens);
-  /// Of a request that has ended: prompt tokens that were copied from where their text stood before, and of these the ones that
-  /// were computed again.
-  void reused(int copied_tokens, int recomputed_tokens);
+  /// Of a request that has ended: prompt tokens of segments, those of them that were copied from where their text stood before,
+  /// and of these the ones that were computed again.
+  void reused(int marked_tokens, int copied_tokens, int recomputed_tokens);
   /// It was given up before it was admitted.
   void abandoned();
   void set_gauges(const EngineGauges& gauges);
@@ -75,7 +75,8 @@ class GenerationMetrics {
   uint64_t generated_tokens_ = 0;
   uint64_t prefix_queries_ = 0;  // tokens
   uint64_t prefix_hits_ = 0;     // tokens
-  uint64_t copied_ = 0;          // tokens
+  uint64_t marked_ = 0;          // tokens
+  uint64_t copied_ = 0;          // of these
   uint64_t recomputed_ = 0;      // tokens
   std::map<std::string, uint64_t> finished_ = {{"abort", 0}, {"length", 0}, {"stop", 0}};
   EngineGauges gauges_;

@@ -12,6 +12,7 @@
 #include "host/serving/random.h"
 #include "host/serving/sampler.h"
 #include "scripting/base/error.h"
+#include "scripting/graph/text.h"
 
 namespace sluice {
 namespace {
@@ -102,6 +103,12 @@ int64_t state_bytes(const FlowGraph& graph, const ModelConfig& config, int pages
   return floats * sparse * config.kv_heads * static_cast<int64_t>(sizeof(float));
 }
 
+/// What stands for a flow in the spaces of segments.
+std::string key_of(const Plan& plan, const SegmentIndex& index) {
+  const SegmentIndex::Digest digest = index.digest_of(to_text(plan));
+  return {digest.begin(), digest.end()};
+}
+
 }  // namespace
 
 Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const EngineOptions& wanted)
@@ -113,6 +120,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       pool(kv->pool()),
       cache(kv->pages()),
       flows(on, config, plan, wanted, *kv),
+      flow_key(flows.empty() || kv->segments() == nullptr ? "" : key_of(*plan, *kv->segments())),
       fields(field_plane_of(config, flows, *kv)),
       limits(choose_limits(config, wanted, flows, fields.group(), *kv)),
       scheduler(cache, limits),
@@ -191,9 +199,15 @@ void Engine::State::check(const Request& request) const {
   }
   if (!scheduler.could_hold(static_cast<int>(tokens))) {
     const int64_t kept = scheduler.most_kept(static_cast<int>(tokens));
-    throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {} tokens{}", prompt,
-                                 request.max_tokens, scheduler.longest(),
-                                 kept < tokens ? fmt::format("; of this sequence up to {} are kept at a time", kept) : ""),
+    std::string room = fmt::format("{} tokens", scheduler.longest());
+    if (kept < tokens) {
+      room = fmt::format("{} tokens: up to {} of this sequence are kept at a time, and one of {} tokens would fit",
+                         int64_t{cache.pages()} * cache.page(), kept, scheduler.longest());
+    } else if (has_lives(kv->views())) {
+      room += ": the flow's patterns keep all tokens of a text that goes on";
+    }
+    throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {}", prompt,
+                                 request.max_tokens, room),
                      "make the pool larger, or shorten the prompt");
   }
   if (!flows.empty()) check_states(tokens, static_cast<int>(prompt));
@@ -393,7 +407,8 @@ void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& toke
 
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;
-  stats.pages_free = state_->cache.available();         // others may share them
+  stats.pages_free = state_->cache.available();  // others may share them
+  if (state_->kv->frozen() != nullptr) stats.frozen_pages = state_->kv->frozen()->pages();
   const FlowCounters pages = state_->flows.counters();  // those of patterns alone are counted as passes begin
   stats.pages_attended += pages.pages_attended;
   stats.pages_available += pages.pages_available;

@@ -167,6 +167,7 @@ struct EngineStats {
   uint64_t pages_attended = 0;
   uint64_t pages_available = 0;
   size_t overhead_bytes = 0;  // beyond weights and the pool
+  int frozen_pages = 0;       // of texts that stay known, each counted once
 };
 
 /// The serving loop: continuous batching over a paged pool. Owned by one thread.

@@ -36,17 +36,21 @@ void Engine::State::find_blocks(const EngineJob& job, const Segment& segment, Re
   CopiedTokens& found = work.tokens;
   const int block = found.block;
   const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
+  const SegmentIndex::Digest of_flow = index.space(job.request.tenant, segment.extra_key, flow_key);
+  const auto find_there = [&](const SegmentIndex::Digest& where, std::span<const int32_t> run) -> const SegmentIndex::View* {
+    const SegmentIndex::View* const view = index.find(where, run);
+    if (view == nullptr || is_there(*view)) return view;
+    index.forget(where, run);
+    return nullptr;
+  };
   bool follows = false;  // a block that is copied
   for (int first = segment.first; first + block <= std::min(segment.end, job.stored_tokens()); first += block) {
     const bool is_next = std::exchange(follows, false);
     if (first < job.computed) continue;  // of the prefix that is known, which is exact
     const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
-    const SegmentIndex::View* const view = index.find(space, run);
+    const SegmentIndex::View* view = find_there(space, run);
+    if (view == nullptr && !flow_key.empty()) view = find_there(of_flow, run);
     if (view == nullptr) continue;
-    if (!is_there(*view)) {
-      index.forget(space, run);
-      continue;
-    }
     work.blocks.push_back({first, *view});
     std::fill_n(found.copied.begin() + first, block, 1);
     std::fill_n(found.moved.begin() + first, block, first - view->position);
@@ -84,17 +88,42 @@ bool Engine::State::is_there(const SegmentIndex::View& view) const {
 
 void Engine::State::offer_segments(const EngineJob& job) const {
   if (kv->segments() == nullptr || job.own_pages) return;
-  for (const Segment& segment : job.request.segments) offer_segment(job, segment);
+  for (const Segment& segment : segments_of(job)) offer_segment(job, segment);
+}
+
+void Engine::State::offer_last_segments(EngineJob& job) {
+  if (kv->segments() == nullptr || job.own_pages) return;
+  // A block may end in a page that is not full, or that a flow has decoded.
+  const int block = kv->segments()->block();
+  int end = 0;
+  for (const Segment& segment : segments_of(job)) {
+    const int tokens = std::min(segment.end, offered_tokens(job)) - segment.first;
+    if (tokens >= block) end = std::max(end, segment.first + tokens / block * block);
+  }
+  scheduler.publish_rest(job, end);
+  offer_segments(job);
+}
+
+int Engine::State::offered_tokens(const EngineJob& job) const {
+  return flow_key.empty() ? scheduler.offered_tokens(job) : Scheduler::known_tokens(job);
+}
+
+std::vector<Segment> Engine::State::segments_of(const EngineJob& job) {
+  std::vector<Segment> segments = job.request.segments;
   if (job.request.answer_extra_key)
-    offer_segment(job, {job.prompt, static_cast<int>(job.tokens.size()), *job.request.answer_extra_key});
+    segments.push_back({job.prompt, static_cast<int>(job.tokens.size()), *job.request.answer_extra_key});
+  return segments;
 }
 
 void Engine::State::offer_segment(const EngineJob& job, const Segment& segment) const {
   SegmentIndex& index = *kv->segments();
   const int page = cache.page();
   const int block = index.block();
-  const SegmentIndex::Digest space = index.space(job.request.tenant, segment.extra_key);
-  const int end = std::min(segment.end, static_cast<int>(job.pages().size()) * page);  // it may have had to give up its pages
+  const int common = scheduler.offered_tokens(job);
+  const SegmentIndex::Digest of_all = index.space(job.request.tenant, segment.extra_key);
+  const SegmentIndex::Digest of_flow = index.space(job.request.tenant, segment.extra_key, flow_key);
+  // It may have had to give up its pages.
+  const int end = std::min({segment.end, offered_tokens(job), static_cast<int>(job.pages().size()) * page});
   for (int first = segment.first; first + block <= end; first += block) {
     // Copies are made of what was computed, never of copies.
     const auto is_turned = [&](int token) {
@@ -108,6 +137,7 @@ void Engine::State::offer_segment(const EngineJob& job, const Segment& segment) 
     const SegmentIndex::View view{pages, {cache.serial(pages[0]), cache.serial(pages[1])}, first % page, first};
     if (!is_there(view)) continue;  // nobody else will know these pages
     const auto run = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(block));
+    const SegmentIndex::Digest& space = first + block <= common ? of_all : of_flow;
     const SegmentIndex::View* const known = index.find(space, run);
     if (known == nullptr || !is_there(*known)) index.offer(space, run, view);
   }

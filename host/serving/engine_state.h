@@ -111,7 +111,8 @@ struct Engine::State {
   Pool& pool;
   PageCache& cache;
   const LayerFlows flows;
-  const FieldPlane fields;  // where the flow's fields have pages of their own
+  const std::string flow_key;  // a digest of what decodes (SegmentIndex::space); empty: dense attention, or nobody finds segments
+  const FieldPlane fields;     // where the flow's fields have pages of their own
   const SchedulerOptions limits;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
@@ -213,10 +214,16 @@ struct Engine::State {
   void end_reuse(EngineJob& job);
   /// The first token of an answer, from what `compute_rows` has left.
   void take_answer(EngineJob& job);
-  /// What is known of the prompt's segments others may find from now on.
+  /// What is known of the job's segments, and lies in full pages, others may find from now on.
   void offer_segments(const EngineJob& job) const;
-  /// Those of the blocks of a segment whose K and V are no copies.
+  /// The rest as well, of a job that ends.
+  void offer_last_segments(EngineJob& job);
+  /// Those of its prompt, and its answer.
+  static std::vector<Segment> segments_of(const EngineJob& job);
+  /// Those of the blocks of a segment whose K and V are no copies. What a flow decodes is offered to the same flow.
   void offer_segment(const EngineJob& job, const Segment& segment) const;
+  /// Tokens, the first, whose K and V may be offered, to anybody or to the same flow.
+  int offered_tokens(const EngineJob& job) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();
   /// Begins the next pass; false if there is nothing to do.

@@ -406,7 +406,7 @@ void Engine::State::finish(EngineJob& job, FinishReason reason) {
   for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
   if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
   const bool is_sound = job.decoded && reason != FinishReason::kNotFinite;
-  if (is_sound) offer_segments(job);  // more of its pages are known by now
+  if (is_sound) offer_last_segments(job);
   if (is_sound && job.request.freeze && reason != FinishReason::kCancelled) {
     const auto prompt = std::span<const int32_t>(job.tokens).first(static_cast<size_t>(job.prompt));
     result.frozen = kv->frozen()->add(job.request.tenant, job.request.segments.front().extra_key, prompt, job.pages());

@@ -136,9 +136,10 @@ class PageCache {
   int64_t idled() const { return idled_; }
   /// A page of the first group is wanted: if it is idle, others go before it.
   void touch(int32_t page);
-  /// Makes a page of the first group, full with `tokens`, known by itself: not as part of a prefix, but as long as it would be.
-  void publish_apart(std::span<const int32_t> tokens, int32_t page) {
-    if (index_) index_->insert_apart(tokens, place_of(at(0), page));
+  /// Makes a page of the first group known by itself, full or not: not as part of a prefix, but as long as it would be. Nothing
+  /// happens if it is known.
+  void publish_apart(int32_t page) {
+    if (index_ && serial(page) == 0) index_->insert_apart(place_of(at(0), page));
   }
   /// Of what a page of the first group holds that is known to others: another number as soon as it is not. 0: nobody knows it.
   uint64_t serial(int32_t page) const { return index_ ? index_->serial(place_of(at(0), page)) : 0; }

@@ -43,22 +43,22 @@ int32_t PrefixIndex::find(int32_t parent, std::span<const int32_t> tokens) const
 }
 
 void PrefixIndex::insert(int32_t parent, std::span<const int32_t> tokens, int32_t page) {
-  add(page, hash_of(parent, tokens), serial_of(parent), tokens);
-}
-
-void PrefixIndex::insert_apart(std::span<const int32_t> tokens, int32_t page) {
-  const uint64_t nobody = ++last_serial_;  // no page will have it
-  add(page, mix(nobody, 0), nobody, tokens);
-}
-
-void PrefixIndex::add(int32_t page, uint64_t hash, uint64_t parent_serial, std::span<const int32_t> tokens) {
-  if (contains(page)) throw InternalError(fmt::format("page {} is in the prefix index already", page));
   if (static_cast<int>(tokens.size()) != page_tokens_) throw InternalError("only full pages are shared by prefix");
+  add(page, hash_of(parent, tokens), serial_of(parent));
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(page) * page_tokens_);
+}
+
+void PrefixIndex::insert_apart(int32_t page) {
+  const uint64_t nobody = ++last_serial_;  // no page will have it
+  add(page, mix(nobody, 0), nobody);
+}
+
+void PrefixIndex::add(int32_t page, uint64_t hash, uint64_t parent_serial) {
+  if (contains(page)) throw InternalError(fmt::format("page {} is in the prefix index already", page));
   Node& node = nodes_[static_cast<size_t>(page)];
   node.hash = hash;
   node.serial = ++last_serial_;
   node.parent_serial = parent_serial;
-  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(page) * page_tokens_);
   node.next_in_bucket = bucket(node.hash);
   bucket(node.hash) = page;
 }

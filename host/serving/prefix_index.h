@@ -22,8 +22,8 @@ class PrefixIndex {
   int32_t find(int32_t parent, std::span<const int32_t> tokens) const;
   /// Registers `page`, which must not be in the index, and of which there must be no equal.
   void insert(int32_t parent, std::span<const int32_t> tokens, int32_t page);
-  /// Registers it by itself: it follows no page, so that no prefix is found in it, but it is known and has a serial.
-  void insert_apart(std::span<const int32_t> tokens, int32_t page);
+  /// Registers it by itself, full or not: it follows no page, so that no prefix is found in it, but it is known and has a serial.
+  void insert_apart(int32_t page);
   /// Forgets a page. Those after it are not found any more, even if it comes back.
   void erase(int32_t page);
   /// Of what the page holds, never given again; 0: it is not in the index.
@@ -39,7 +39,7 @@ class PrefixIndex {
     int32_t next_in_bucket = kNone;
   };
 
-  void add(int32_t page, uint64_t hash, uint64_t parent_serial, std::span<const int32_t> tokens);
+  void add(int32_t page, uint64_t hash, uint64_t parent_serial);
   uint64_t hash_of(int32_t parent, std::span<const int32_t> tokens) const;
   uint64_t serial_of(int32_t parent) const;
   std::span<const int32_t> tokens_of(int32_t page) const;

@@ -462,8 +462,7 @@ void Scheduler::publish(Sequence& sequence) {
   // Pages of slots are nobody else's, and lie in no order of tokens.
   if (sequence.own_pages || has_slots()) return;
   const int page = cache_.page();
-  const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
-  const int computed = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
+  const int computed = offered_tokens(sequence);
   const int limit = std::min(computed, sequence.exact);
   while ((sequence.published + 1) * page <= limit) {
     const auto index = static_cast<size_t>(sequence.published);
@@ -489,9 +488,25 @@ void Scheduler::publish(Sequence& sequence) {
   if (!sequence.is_known_apart) return;
   sequence.apart = std::max(sequence.apart, sequence.published);
   for (; (sequence.apart + 1) * page <= computed; ++sequence.apart) {
-    const auto index = static_cast<size_t>(sequence.apart);
-    const std::span<const int32_t> tokens(sequence.tokens);
-    cache_.publish_apart(tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)), sequence.pages()[index]);
+    cache_.publish_apart(sequence.pages()[static_cast<size_t>(sequence.apart)]);
+  }
+}
+
+int Scheduler::known_tokens(const Sequence& sequence) {
+  return std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
+}
+
+int Scheduler::offered_tokens(const Sequence& sequence) const {
+  const int known = known_tokens(sequence);
+  return options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
+}
+
+void Scheduler::publish_rest(Sequence& sequence, int tokens) {
+  if (sequence.own_pages || has_slots()) return;
+  const int end = std::min(pages_for(tokens, cache_.page()), static_cast<int>(sequence.pages().size()));
+  for (int place = sequence.published; place < end; ++place) {
+    const int32_t page = sequence.pages()[static_cast<size_t>(place)];
+    if (page != PageCache::kMissing) cache_.publish_apart(page);
   }
 }
 

@@ -137,6 +137,13 @@ class Scheduler {
   int64_t most_kept(int tokens) const;
   /// Tokens of the longest.
   int64_t longest() const;
+  /// Tokens, the first, that are known and have K and V.
+  static int known_tokens(const Sequence& sequence);
+  /// Of these, the ones whose K and V are what computing a prompt gives.
+  int offered_tokens(const Sequence& sequence) const;
+  /// Makes the pages of so many tokens that are not known so by themselves (PageCache::publish_apart), the last though it is not
+  /// full. The sequence is about to be removed.
+  void publish_rest(Sequence& sequence, int tokens);
   /// Ends a sequence, wherever it is, and gives back its pages.
   void remove(Sequence& sequence);
 

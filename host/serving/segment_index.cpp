@@ -47,12 +47,19 @@ size_t SegmentIndex::Hash::operator()(const Digest& digest) const {
   return hash;
 }
 
-SegmentIndex::Digest SegmentIndex::space(std::string_view tenant, std::string_view extra_key) const {
+SegmentIndex::Digest SegmentIndex::digest_of(std::string_view text) const {
   KeyedHash hash(secret_);
-  const uint64_t length = tenant.size();  // which says where the tenant ends
-  hash.add(&length, sizeof length);
-  hash.add(tenant.data(), tenant.size());
-  hash.add(extra_key.data(), extra_key.size());
+  hash.add(text.data(), text.size());
+  return hash.digest();
+}
+
+SegmentIndex::Digest SegmentIndex::space(std::string_view tenant, std::string_view extra_key, std::string_view flow) const {
+  KeyedHash hash(secret_);
+  for (const std::string_view part : {tenant, extra_key, flow}) {
+    const uint64_t length = part.size();  // which says where it ends
+    hash.add(&length, sizeof length);
+    hash.add(part.data(), part.size());
+  }
   return hash.digest();
 }
 

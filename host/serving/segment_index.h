@@ -38,8 +38,11 @@ class SegmentIndex {
   SegmentIndex(const SegmentIndex&) = delete;
   SegmentIndex& operator=(const SegmentIndex&) = delete;
 
-  /// Runs are found in the space in which they were offered: that of a tenant, and a name of the tenant's choice.
-  Digest space(std::string_view tenant, std::string_view extra_key) const;
+  /// Runs are found in the space in which they were offered: that of a tenant, and a name of the tenant's choice; and of the flow
+  /// whose steps computed their K and V, if one did.
+  Digest space(std::string_view tenant, std::string_view extra_key, std::string_view flow = {}) const;
+  /// Stands for a long text, such as that of a flow.
+  Digest digest_of(std::string_view text) const;
   /// The run lies there from now on.
   void offer(const Digest& space, std::span<const int32_t> tokens, const View& view);
   /// Null: unknown. Valid until the index changes. Fastest in the order in which runs were offered.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "scripting/base/error.h"
+#include "scripting/base/suggest.h"
 
 namespace sluice {
 namespace {
@@ -63,6 +64,14 @@ bool JsonObject::is_null(const char* key) const {
 const Json& JsonObject::at(const char* key) const {
   if (const Json* found = find(key)) return *found;
   throw InputError(fmt::format("{}: {} is missing", where_, excerpt(key)));
+}
+
+void JsonObject::refuse_others(std::initializer_list<std::string_view> known) const {
+  for (const auto& [key, value] : value_->items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string meant = did_you_mean(key, {known.begin(), known.end()});
+    throw InputError(fmt::format("{}: {} is not known here{}{}", where_, excerpt(key), meant.empty() ? "" : "; ", meant), meant);
+  }
 }
 
 void JsonObject::refuse(const char* key, const std::string& wanted, const std::string& hint) const {

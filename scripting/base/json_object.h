@@ -49,6 +49,8 @@ class JsonObject {
   /// Pairs of key and value, for objects whose keys are data.
   auto items() const { return value_->items(); }
 
+  /// Throws InputError if it has a key that is none of `known`.
+  void refuse_others(std::initializer_list<std::string_view> known) const;
   /// Throws InputError about `key`: "FILE: "KEY" is VALUE; WANTED".
   [[noreturn]] void refuse(const char* key, const std::string& wanted, const std::string& hint = {}) const;
 

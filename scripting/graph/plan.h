@@ -94,6 +94,8 @@ struct Plan {
   std::vector<const Plan*> programs() const;
   /// That of a layer, of `count`; null: it attends densely.
   const Plan* program_of(int layer, int count) const;
+  /// Whether prompts of the flow may have K and V that were computed where their text stood before.
+  bool takes_copies() const { return !has_own_cache() && prompt_rows_wanted() == 0; }
   /// Whether tokens leave some layer.
   bool evicts() const;
   /// Whether rows of prompts see what a pattern shows them, in some layer.

@@ -137,7 +137,7 @@ TEST(CompletionRequest, RefusesSegmentsThatAreNone) {
   for (const char* list : {R"([{"start": 0, "end": 4}])", R"([{"start": 2, "end": 2}])", R"([{"start": -1, "end": 2}])",
                            R"([{"start": 1, "end": 3}, {"start": 2, "end": 3}])", R"([{"start": 3, "end": 4}])",
                            R"([{"start": 0}])", R"([{"end": 1}])", R"([3])", R"({})", R"("all")", R"([{"start": 0.5, "end": 1}])",
-                           R"([{"start": 0, "end": 1, "extra_key": 3}])"})
+                           R"([{"start": 0, "end": 1, "extra_key": 3}])", R"([{"start": 0, "end": 1, "extrakey": "docs"}])"})
     EXPECT_EQ(refused_field(std::string(R"({"prompt": [1, 2, 3], "segments": )") + list + "}"), "segments") << list;
   const std::string key(257, 'k');
   EXPECT_EQ(refused_field(R"({"prompt": [1, 2, 3], "segments": [{"start": 0, "end": 1, "extra_key": ")" + key + "\"}]}"),
@@ -154,11 +154,31 @@ TEST(CompletionRequest, RefusesSegmentsThatAreNone) {
   EXPECT_EQ(chat(R"({"type": "segment", "text": ""})"), "messages");
   EXPECT_EQ(chat(R"({"type": "segment"})"), "messages");
   EXPECT_EQ(chat(R"({"type": "segments", "text": "a"})"), "messages");
+  EXPECT_EQ(chat(R"({"type": "segment", "text": "a", "extrakey": "docs"})"), "messages");
+  EXPECT_EQ(chat(R"({"type": "text", "text": "a", "extra_key": "docs"})"), "messages");
   std::string many = R"({"type": "segment", "text": "a"})";
   for (int i = 0; i < 4096; ++i) many += R"(,{"type": "segment", "text": "a"})";
   EXPECT_EQ(chat(many), "messages") << "4097 of them";
   EXPECT_EQ(refused_field(R"({"messages": [{"role": "user", "content": "a"}], "segments": []})", CompletionKind::kChat),
             "segments");
+}
+
+TEST(CompletionRequest, SaysWhatIsWrongWithSegments) {
+  const auto refusal = [](const std::string& segments) -> std::string {
+    try {
+      parse_completion_request(R"({"prompt": [1, 2, 3, 4], "segments": )" + segments + "}", CompletionKind::kText);
+      return "accepted";
+    } catch (const HttpProblem& problem) {
+      return problem.what();
+    }
+  };
+  EXPECT_EQ(refusal(R"([{"start": 0, "end": 3}, {"start": 2, "end": 4}])"),
+            "body, segments[1]: \"start\" is 2; the segment before ends at 3: segments stand in order, and do not overlap");
+  EXPECT_EQ(refusal(R"([{"start": 1, "end": 1}])"),
+            "body, segments[0]: \"end\" is 1; a segment has a token at least, and starts at 1");
+  EXPECT_EQ(refusal(R"([{"start": 1, "end": 5}])"), "body, segments[0]: \"end\" is 5; the prompt has 4 tokens");
+  EXPECT_EQ(refusal(R"([{"start": 1, "end": 2, "extrakey": "a"}])"),
+            "body, segments[0]: \"extrakey\" is not known here; did you mean \"extra_key\"?");
 }
 
 TEST(CompletionRequest, NamesTheFieldAtFault) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "host/serving/kv_cache.h"
 #include "kernels/cpu/device/device.h"
 #include "scripting/base/resource_error.h"
 #include "tests/host/serving/segments_fixture.h"
@@ -152,12 +153,27 @@ TEST_F(SegmentsTest, AnswersAreSegmentsOfLaterPrompts) {
   second.answer_extra_key = "team";
   second.max_tokens = 40;
   const RequestResult reply = run(engine, second);
-  EXPECT_EQ(reply.copied_tokens, 40) << "all that its cache has of 45 tokens, in blocks of 8";
+  EXPECT_EQ(reply.copied_tokens, 40) << "44 of 45 tokens have K and V, in blocks of 8";
   const Request third = as(prompt_of({text(9, 21), reply.tokens, text(3, 5), answer, text(8, 2)}, "team"), Rule::kAll);
   const RequestResult last = run(engine, third);
   EXPECT_GE(last.copied_tokens, 40 + 24);
   EXPECT_LT(distance(last, third), 1e-4);
   EXPECT_EQ(run(engine, as(prompt_of({text(4, 21), answer, text(8, 2)}, "others"), Rule::kNone)).copied_tokens, 0);
+}
+
+TEST_F(SegmentsTest, TheEndOfATextIsKnownHoweverFullItsPageIs) {
+  for (const int before : {3, 5, 8, 13}) {
+    for (const int tokens : {8, 15, 16, 17, 24, 32}) {
+      for (const int behind : {1, 2, 7, 8, 20}) {
+        Engine engine(*device_, *model_, nullptr, options());
+        run(engine, prompt_of({text(1, before), text(2, tokens), text(3, behind)}));
+        const Request again = as(prompt_of({text(5, 30), text(2, tokens), text(7, 20)}), Rule::kAll);
+        const RequestResult result = run(engine, again);
+        EXPECT_EQ(result.copied_tokens, tokens / 8 * 8) << before << " before, " << behind << " behind";
+        EXPECT_LT(distance(result, again), 1e-4);
+      }
+    }
+  }
 }
 
 TEST_F(SegmentsTest, CopiesAreNotCopied) {
@@ -224,6 +240,31 @@ TEST_F(SegmentsTest, FieldsOfFlowsAreThoseOfTheNewPlace) {
   const RequestResult wanted = run(plain, forced);
   for (size_t i = 0; i < result.tokens.size(); ++i)
     EXPECT_NEAR(result.probabilities.of_tokens[i], wanted.probabilities.of_tokens[i], 1e-4);
+}
+
+TEST_F(SegmentsTest, WhatAFlowDecodesIsFoundByTheSameFlowAlone) {
+  const Plan quest = plan_of(testing::kQuest);
+  std::string other_source = testing::kQuest;
+  other_source.replace(other_source.find("k = 2"), 5, "k = 3");
+  const Plan other = plan_of(other_source);
+  for (const Plan* const finder : {static_cast<const Plan*>(nullptr), &other, &quest}) {
+    EngineOptions shared = options();
+    shared.cache = create_shared_cache(*device_, model_->config(), options());
+    Engine engine(*device_, *model_, &quest, shared);
+    Request first = without_segments(prompt_of({text(1, 61)}));
+    first.answer_extra_key = "team";
+    first.max_tokens = 45;
+    const std::vector<int32_t> answer = run(engine, first).tokens;
+    EXPECT_EQ(run(engine, as(prompt_of({text(6, 30), answer, text(7, 3)}, "others"), Rule::kNone)).copied_tokens, 0);
+    Engine finding(*device_, *model_, finder, shared);
+    const Request again = as(prompt_of({text(5, 30), answer, text(7, 3)}, "team"), Rule::kAll);
+    const RequestResult result = run(finding, again);
+    EXPECT_EQ(result.copied_tokens, finder == &quest ? 40 : 0);
+    Engine plain(*device_, *model_, finder, options());
+    Request forced = without_segments(again);
+    forced.given = result.tokens;
+    EXPECT_LT(testing::largest_distance(result, run(plain, forced)), 1e-4);
+  }
 }
 
 TEST_F(SegmentsTest, PagesThatWereNeededElsewhereAreNotFound) {
