@@ -26,7 +26,7 @@ constexpr int64_t kMostSlots = 1 << 20;
 /// Rows that are looked at for the share of one of so many patterns: all of them if that takes little.
 int area_rows(const Pattern& pattern, int tokens, size_t patterns) {
   constexpr int64_t kMostWords = int64_t{1} << 28;  // that all patterns have looked at
-  constexpr int64_t kFewest = 512;
+  constexpr int64_t kFewest = 64;
   const int64_t of_row = pattern.row_cost(tokens) + tokens / 32 + 1;
   const int64_t rows = kMostWords / static_cast<int64_t>(patterns) / of_row;
   return static_cast<int>(std::min<int64_t>(tokens, std::max(kFewest, rows)));
@@ -231,26 +231,41 @@ int64_t in_pages(const PatternAnalysis& analysis, int length, int page) {
   return std::min<int64_t>(length, int64_t{page} * PageLives(analysis, length, page).most(length));
 }
 
+/// "8 layers" if these are all of so many; else "layer 3", "layers 0 to 2, 5".
+std::string layers_text(const std::vector<int>& some, int layers) {
+  if (std::ssize(some) == layers) return fmt::format("{} layer{}", layers, layers == 1 ? "" : "s");
+  std::string text;
+  for (size_t i = 0; i < some.size();) {
+    size_t end = i + 1;
+    while (end < some.size() && some[end] == some[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", some[i]);
+    if (end - i > 1) text += fmt::format("{}{}", end - i > 2 ? " to " : ", ", some[end - 1]);
+    i = end;
+  }
+  return fmt::format("layer{} {}", some.size() == 1 ? "" : "s", text);
+}
+
 std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
   constexpr int kCells = 48;
-  std::map<int, int> layers_of;
-  int selecting = 0;
+  std::map<int, std::vector<int>> layers_of;
+  std::vector<int> selecting;
   for (int layer = 0; layer < layers; ++layer) {
     if (!graph.is_run_by(layer, layers)) continue;
-    ++selecting;
+    selecting.push_back(layer);
     const int place = graph.patterns.empty() ? LayerPatterns::kNone : graph.patterns.place_of(layer, layers);
-    if (place != LayerPatterns::kNone) ++layers_of[place];
+    if (place != LayerPatterns::kNone) layers_of[place].push_back(layer);
   }
   std::vector<PatternFigures> figures;
   size_t heads_in_all = 1;
-  for (const auto& [place, count] : layers_of) heads_in_all += graph.patterns.patterns[static_cast<size_t>(place)].each().size();
+  for (const auto& [place, of_place] : layers_of)
+    heads_in_all += graph.patterns.patterns[static_cast<size_t>(place)].each().size();
   // The bounds that engines have.
   const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.patterns.size()));
   const AnalysisBound of_head = AnalysisBound().shared_by(std::max<size_t>(1, graph.patterns.count()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostPatternTokens));
   const bool is_dense = graph.patterns.dense_prefill;
   const bool in_slots = !is_dense && graph.sources.empty();
-  for (const auto& [place, count] : layers_of) {
+  for (const auto& [place, of_place] : layers_of) {
     const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
     const int different = std::min(heads.size(), kv_heads);
     // Heads have slots of their own, but pages are those of what any head reads.
@@ -267,7 +282,8 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
       const int rows = area_rows(pattern, length, heads_in_all);
       figures.push_back({.text = to_text(pattern),
                          .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
-                         .layers = count,
+                         .layers = static_cast<int>(of_place.size()),
+                         .which = layers_text(of_place, layers),
                          .head = head,
                          .heads = different,
                          .kept = kept,
@@ -282,13 +298,14 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .shares = shares_of(pattern, length, kCells)});
     }
   }
-  if (const Pattern* const beside = graph.beside(); beside != nullptr && selecting > 0) {
+  if (const Pattern* const beside = graph.beside(); beside != nullptr && !selecting.empty()) {
     std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
     beside->row(length - 1, length, seen);
     const int rows = area_rows(*beside, length, heads_in_all);
     figures.push_back({.text = to_text(*beside),
                        .role = PatternRole::kBeside,
-                       .layers = selecting,
+                       .layers = static_cast<int>(selecting.size()),
+                       .which = layers_text(selecting, layers),
                        .kept = length,
                        .any_size = {},
                        .pages_read = count_pages(seen, length, graph.geometry.page),
@@ -317,7 +334,7 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
   for (const PatternFigures& each : figures) {
     const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
-    text += fmt::format("{} of {} layer{}{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", heads, each.text);
+    text += fmt::format("{} of {}{}: {}\n", what, each.which, heads, each.text);
     text += fmt::format("  sees {}{:.1f}% of what dense attention does", each.is_area_exact ? "" : "about ", 100 * each.area);
     if (each.role == PatternRole::kBeside) {
       text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
@@ -343,7 +360,7 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
   constexpr int kSide = 288;  // of a picture
   constexpr size_t kInRow = 4;
   constexpr int kGap = 24;
-  constexpr int kLines = 48;  // for what stands above
+  constexpr int kLines = 64;  // for what stands above
   constexpr int kHigh = kLines + kSide + kGap;
   tokens = std::min(tokens, kMostPatternTokens);
   std::string pictures;
@@ -352,10 +369,10 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
     const int left = kGap + static_cast<int>(i % kInRow) * (kSide + kGap);
     const double cell = static_cast<double>(kSide) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
     pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, static_cast<int>(i / kInRow) * kHigh + kLines);
-    pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
+    pictures += fmt::format("<text y=\"-42\">{}</text>\n", escaped(shortened(each.text)));
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
-    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}{}, {} tokens, {}{:.1f}% of dense attention</text>\n",
-                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", heads, tokens,
+    pictures += fmt::format("<text y=\"-26\" class=\"note\">{}{}{}</text>\n", role_text(each.role), shortened(each.which), heads);
+    pictures += fmt::format("<text y=\"-10\" class=\"note\">{} tokens, {}{:.1f}% of dense attention</text>\n", tokens,
                             each.is_area_exact ? "" : "about ", 100 * each.area);
     pictures += fmt::format("<path class=\"causal\" d=\"M0 0V{0}H{0}Z\"/>\n", kSide);
     for (size_t y = 0; y < each.shares.size(); ++y) {

@@ -23,6 +23,7 @@ struct PatternFigures {
   std::string text;  // as a script would write it
   PatternRole role = PatternRole::kAlone;
   int layers = 0;          // that have it
+  std::string which = {};  // of the model's layers, in words
   int head = 0;            // of `heads`: KV heads of this number modulo `heads` have it
   int heads = 1;           // 1: all have it
   int64_t kept = 0;        // tokens, of `tokens` after which the text ends, in the head that keeps the most

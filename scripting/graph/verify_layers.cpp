@@ -22,8 +22,10 @@ void verify_cost(const SourceLocation& where, const HeadPatterns& patterns, cons
   int64_t cost = 0;
   for (const Pattern& pattern : patterns.each()) cost += pattern.row_cost(kTokens);
   if (cost <= GraphLimits::kPatternCost) return;
-  const std::string masks = patterns.is_same() ? "a mask a query" : fmt::format("{} masks a query, one a head", patterns.size());
-  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for {}", what, masks),
+  const std::string of_heads = patterns.is_same() ? "" : fmt::format(", in each of {} heads", patterns.size());
+  refuse(where,
+         fmt::format("{} takes too long: what a query sees of {} tokens takes {} steps to find{}, and {} are allowed", what,
+                     kTokens, cost, of_heads, GraphLimits::kPatternCost),
          patterns.is_same() ? "fewer parts, or larger blocks" : "fewer parts or heads, or larger blocks");
 }
 

@@ -228,7 +228,8 @@ int GraphBuilder::read_layer_pattern(const Datum& value) {
   if (is_pattern(value)) {
     const int place = graph_.patterns.add(pattern(value.handle.id));
     if (place >= static_cast<int>(GraphLimits::kPatterns)) {
-      fail(fmt::format("flow.pattern has more than {} patterns", GraphLimits::kPatterns));
+      fail(fmt::format("flow.pattern has more than {} patterns", GraphLimits::kPatterns),
+           "layers that see alike share one: say the others with rest = ...");
     }
     return place;
   }
@@ -246,6 +247,15 @@ void GraphBuilder::assign_pattern(const Datum& value) {
     }
     graph_.patterns.rest = read_layer_pattern(value);
     return;
+  }
+  // Lua's lists begin with 1, and layers do not.
+  const size_t entries = value.entries.size();
+  const auto is_of_list = [&](const auto& each) {
+    return each.key.kind == Datum::Kind::kNumber && each.key.number >= 1 && each.key.number <= static_cast<double>(entries);
+  };
+  if (entries > 1 && std::all_of(value.entries.begin(), value.entries.end(), is_of_list)) {
+    fail(fmt::format("flow.pattern is a list, which begins with layer 1 of layers 0 to {}", entries),
+         "begin it with [0] = ..., or say rest = \"full\"");
   }
   for (const auto& [key, of_layer] : value.entries) {
     if (key.kind == Datum::Kind::kText && key.text == "rest") {

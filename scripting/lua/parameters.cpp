@@ -1,6 +1,7 @@
 #include "scripting/lua/parameters.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <charconv>
@@ -22,9 +23,11 @@ void Parameters::check_all_declared() const {
   for (const auto& [name, value] : values_) {
     if (declared_.contains(name)) continue;
     const std::vector<std::string> known(declared_.begin(), declared_.end());
-    throw InputError(
-        fmt::format("the flow has no parameter \"{:.64}\"", name),
-        known.empty() ? "a flow's parameters are declared by sluice.parameter(name, value)" : did_you_mean(name, known));
+    const std::string meant = did_you_mean(name, known);
+    throw InputError(fmt::format("no parameter is called \"{:.64}\"", name),
+                     known.empty()   ? "parameters are declared by sluice.parameter(name, value)"
+                     : meant.empty() ? fmt::format("there are {}", fmt::join(known, ", "))
+                                     : meant);
   }
 }
 

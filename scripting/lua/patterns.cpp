@@ -28,7 +28,7 @@ int number_of(const Arguments& arguments, const std::string& name, const Datum& 
   const std::optional<int> number = datum.kind == Datum::Kind::kNumber ? whole_number(datum.number) : std::nullopt;
   if (number && *number != kUnbounded) return *number;
   arguments.fail(
-      fmt::format("{} must be a whole number below 2^31 and is {}", name, describe(datum, arguments.builder().graph())));
+      fmt::format("{} must be a whole number from -2^30 to 2^30 and is {}", name, describe(datum, arguments.builder().graph())));
 }
 
 /// One number for both, or {rows, columns}.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "scripting/base/bits.h"
@@ -31,15 +32,15 @@ void check_stride(const char* what, int stride, int offset) {
     throw InputError(fmt::format("{}: a stride of {} is not between 1 and 2^30", what, stride));
   }
   if (offset < 0 || offset >= stride) {
-    throw InputError(fmt::format("{}: an offset of {} is not below the stride, {}", what, offset, stride));
+    throw InputError(fmt::format("{}: an offset of {} is not from 0 to below the stride, {}", what, offset, stride));
   }
 }
 
 void check(const PatternRect& rect) {
-  check_position("rect: the first row", rect.row);
-  check_position("rect: the first column", rect.column);
-  check_size("rect: rows", rect.rows);
-  check_size("rect: columns", rect.columns);
+  check_position("rect: at, row", rect.row);
+  check_position("rect: at, column", rect.column);
+  check_size("rect: size, rows", rect.rows);
+  check_size("rect: size, columns", rect.columns);
   check_stride("rect: rows", rect.row_stride, rect.row_offset);
   check_stride("rect: columns", rect.column_stride, rect.column_offset);
 }
@@ -84,7 +85,19 @@ void set_strided_bits(Words words, const KeyRange& keys, int64_t first, int64_t 
   end = std::min(end, keys.end);
   if (first < keys.begin) first += (keys.begin - first + stride - 1) / stride * stride;
   if (stride == 1) return set_bits(words, first - keys.begin, end - keys.begin);
-  for (int64_t key = first; key < end; key += stride) set_bit(words, key - keys.begin);
+  if (stride >= 32 || end - first <= 32) {
+    for (int64_t key = first; key < end; key += stride) set_bit(words, key - keys.begin);
+    return;
+  }
+  uint32_t comb = 0;
+  for (int64_t tooth = 0; tooth < 32; tooth += stride) comb |= uint32_t{1} << tooth;
+  for (int64_t at = first - keys.begin; at < end - keys.begin;) {  // a word at a time
+    const int64_t word = at / 32;
+    const int64_t left = end - keys.begin - 32 * word;
+    const uint32_t within = left < 32 ? (uint32_t{1} << left) - 1 : ~uint32_t{0};
+    words[static_cast<size_t>(word)] |= comb << at % 32 & within;
+    at += ((31 - at % 32) / stride + 1) * stride;
+  }
 }
 
 /// Columns of a rectangle that begins at `first`, whichever its row is.
@@ -102,6 +115,26 @@ void set_band(Words words, const KeyRange& keys, const PatternDiag& diag, int64_
 }
 
 size_t words_for(int64_t tokens) { return static_cast<size_t>((tokens + 31) / 32); }
+
+/// Calls use(begin, end) for each run of bits that are set.
+template <class Use>
+void for_each_run(std::span<const uint32_t> words, const Use& use) {
+  int64_t begin = -1;  // of a run that has begun
+  for (size_t w = 0; w < words.size(); ++w) {
+    const int64_t at = 32 * static_cast<int64_t>(w);
+    // One run ends, or begins, at each change of bits.
+    uint32_t changes = words[w] ^ (words[w] << 1 | static_cast<uint32_t>(begin >= 0));
+    for (; changes != 0; changes &= changes - 1) {
+      const int64_t change = at + std::countr_zero(changes);
+      if (begin >= 0) use(begin, change);
+      begin = begin >= 0 ? -1 : change;
+    }
+  }
+  if (begin >= 0) use(begin, 32 * static_cast<int64_t>(words.size()));
+}
+
+/// Whether blocks that stand side by side have no gap.
+bool is_whole(const PatternRect& block) { return block.column_stride == 1; }
 
 }  // namespace
 
@@ -255,9 +288,14 @@ void Pattern::add(int node, int64_t i, int64_t begin, int64_t end, Words words) 
       const KeyRange blocks{begin / block.columns, (end + block.columns - 1) / block.columns};
       std::vector<uint32_t> inner(words_for(blocks.size()));
       add(own.right, i / block.rows, blocks.begin, blocks.end, inner);
-      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-        if (has_bit(inner, b - blocks.begin)) set_columns(words, keys, block, b * block.columns);
-      }
+      for_each_run(inner, [&](int64_t first, int64_t last) {
+        if (is_whole(block)) {
+          const int64_t width = block.columns;
+          set_strided_bits(words, keys, (blocks.begin + first) * width, (blocks.begin + last) * width, 1);
+          return;
+        }
+        for (int64_t b = blocks.begin + first; b < blocks.begin + last; ++b) set_columns(words, keys, block, b * block.columns);
+      });
       return;
     }
   }
@@ -291,7 +329,7 @@ int64_t Pattern::cost(int node, int64_t tokens) const {
   const auto words = static_cast<int64_t>(words_for(tokens));
   const auto of_columns = [&](int columns, int stride) {
     const int64_t width = columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns);
-    return stride == 1 ? width / 32 + 1 : width / stride + 1;
+    return std::min(width / stride, width / std::max(stride, 32) + (stride > 1 && stride < 32 ? 32 / stride : 0)) + 1;
   };
   switch (own.kind) {
     case Kind::kRect:
@@ -300,16 +338,47 @@ int64_t Pattern::cost(int node, int64_t tokens) const {
       return of_columns(own.diag.size, own.diag.stride);
     case Kind::kNot:
       return words + cost(own.left, tokens);
-    case Kind::kAnd:
     case Kind::kOr:
+      return cost(own.left, tokens) + cost(own.right, tokens);
+    case Kind::kAnd:
       return 2 * words + cost(own.left, tokens) + cost(own.right, tokens);
     case Kind::kSpread: {
       const PatternRect& block = at(own.left).rect;
       const int64_t blocks = (tokens + block.columns - 1) / block.columns;
-      return blocks * (1 + of_columns(block.columns, block.column_stride)) + cost(own.right, blocks);
+      const int64_t each =
+          is_whole(block) ? words + runs(own.right, blocks) : blocks * (1 + of_columns(block.columns, block.column_stride));
+      return each + blocks / 32 + 1 + cost(own.right, blocks);
     }
   }
   throw InternalError("a pattern with a part of an unknown kind");
+}
+
+int64_t Pattern::runs(int node, int64_t tokens) const {
+  const Node& own = at(node);
+  const auto of_columns = [&](int columns, int stride) {
+    const int64_t width = columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns);
+    return stride == 1 ? 1 : width / stride + 1;
+  };
+  const auto runs_of = [&]() -> int64_t {
+    switch (own.kind) {
+      case Kind::kRect:
+        return of_columns(own.rect.columns, own.rect.column_stride);
+      case Kind::kDiag:
+        return of_columns(own.diag.size, own.diag.stride);
+      case Kind::kNot:
+        return runs(own.left, tokens) + 1;
+      case Kind::kAnd:
+      case Kind::kOr:
+        return runs(own.left, tokens) + runs(own.right, tokens);
+      case Kind::kSpread: {
+        const PatternRect& block = at(own.left).rect;
+        const int64_t blocks = (tokens + block.columns - 1) / block.columns;
+        return is_whole(block) ? runs(own.right, blocks) : blocks * of_columns(block.columns, block.column_stride);
+      }
+    }
+    throw InternalError("a pattern with a part of an unknown kind");
+  };
+  return std::min(runs_of(), tokens / 2 + 1);
 }
 
 void Pattern::row(int64_t i, int64_t begin, int64_t end, Words words) const {

@@ -131,6 +131,8 @@ class Pattern {
   Pattern() = default;
   int64_t query_stride(int node) const;
   int64_t cost(int node, int64_t tokens) const;
+  /// Runs of keys side by side that a query sees at most.
+  int64_t runs(int node, int64_t tokens) const;
   Pattern joined(Kind kind, const Pattern& other) const;
   Pattern with(Node node) const;
   /// Appends the nodes of `other`; its root's place.

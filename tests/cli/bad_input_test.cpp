@@ -116,7 +116,7 @@ TEST(BadRequest, WrongRulesOfCopiesAreRefused) {
     command.insert(command.end(), {"--rules", rules});
     expect_refused(run_sluice(command), message_part);
   };
-  refused("none[x=1,y=2]", "parameter \"x\"");  // one item, though it has a comma
+  refused("none[x=1,y=2]", "parameter is called \"x\"");  // one item, though it has a comma
   refused("quest", "quest has no flow.recompute");
   refused("sparsex[page=8]", "blocks of 8 tokens");
   refused("sparsex[boundary=8]", "there is no layer 8");

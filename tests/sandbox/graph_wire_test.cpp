@@ -342,10 +342,11 @@ TEST(GraphWire, ForgedEvictionsAreReadAndRefused) {
        }},
       {"tokens beside the selection", [](FlowGraph& g) { g.sources.front().beside = Pattern::window(3); }},
       {"a pattern of layers", [](FlowGraph& g) { g.patterns.rest = g.patterns.add(Pattern::window(3)); }},
-      {"a pattern of too many parts",
+      {"a pattern that takes too long",
        [](FlowGraph& g) {
-         g.eviction->keep = Pattern::strided(1, 2);
-         for (int i = 0; i < 60; ++i) g.eviction->keep = *g.eviction->keep | Pattern::strided(1, i + 3);
+         const Pattern block = Pattern::rect({.rows = 2, .columns = 2, .column_stride = 2});
+         g.eviction->keep = Pattern::window(2);
+         for (int i = 0; i < 4; ++i) g.eviction->keep = *g.eviction->keep | Pattern::spread(block, Pattern::window(i + 3));
        }},
   };
   expect_read_and_refused(sample_eviction(), forgeries);

@@ -114,8 +114,10 @@ TEST(Language, PatternsDifferByHead) {
             "union: what stands beside a selection is the same for every head");
   EXPECT_EQ(refusal(with + "return p.window(9):complement(p.window(2))"), "complement: got 2 arguments and wants at most 1");
   EXPECT_EQ(refusal(with + "return p.complement(p.window(9), 5)"), "complement: got 2 arguments and wants at most 1");
-  EXPECT_EQ(refusal(with + "return p.rect{at = 0/0}"), "rect: at must be a whole number below 2^31 and is the number nan");
-  EXPECT_EQ(refusal(with + "return p.rect{at = math.huge}"), "rect: at must be a whole number below 2^31 and is the number inf");
+  EXPECT_EQ(refusal(with + "return p.rect{at = 0/0}"),
+            "rect: at must be a whole number from -2^30 to 2^30 and is the number nan");
+  EXPECT_EQ(refusal(with + "return p.rect{at = math.huge}"),
+            "rect: at must be a whole number from -2^30 to 2^30 and is the number inf");
   EXPECT_EQ(refusal(with + "return p.by_head{}"), "by_head: patterns of no head");
   EXPECT_EQ(refusal(with + "return p.by_head(p.window(9))"), "by_head: wants a list of patterns and got a pattern");
   EXPECT_EQ(refusal(with + "return p.by_head{p.window(9), 4}"), "by_head: element 2 must be a pattern and is the number 4");
@@ -141,6 +143,21 @@ TEST(Language, StagesAreAssignedOutsideOfStages) {
   EXPECT_EQ(refused("function f.cache(c) end"), "flow.cache is assigned at the top of the file, not inside a stage");
   EXPECT_EQ(refused("f.pattern = sluice.pattern.window(4)"),
             "flow.pattern is assigned at the top of the file, not inside a stage");
+}
+
+TEST(Language, AListOfPatternsIsNoTableByLayer) {
+  const auto refused = [](const std::string& table) -> std::string {
+    try {
+      trace("local p = sluice.pattern local f = sluice.flow{name = 'f'} f.pattern = " + table + " return f", "f.lua");
+      return "";
+    } catch (const FlowError& error) {
+      return error.message();
+    }
+  };
+  EXPECT_EQ(refused("{p.window(4), p.window(8)}"), "flow.pattern is a list, which begins with layer 1 of layers 0 to 2");
+  for (const char* table : {"{[0] = p.window(4), p.window(8)}", "{[1] = p.window(4), [3] = p.window(8)}", "{p.window(4)}",
+                            "{p.window(4), p.window(8), rest = 'full'}", "{[1] = p.window(4), [-1] = p.window(8)}"})
+    EXPECT_EQ(refused(table), "") << table;
 }
 
 TEST(Language, ErrorsThatAreNoTextsHaveALine) {

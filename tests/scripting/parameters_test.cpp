@@ -46,8 +46,8 @@ TEST(Parameters, HaveTheirOwnValuesUntilTheyAreSet) {
 }
 
 TEST(Parameters, ThatDoNotFitAreRefused) {
-  EXPECT_EQ(refusal("sluice.parameter('n', 7)", {{"m", "3"}}), "0: the flow has no parameter \"m\"");
-  EXPECT_EQ(refusal("7", {{"m", "3"}}), "0: the flow has no parameter \"m\"");
+  EXPECT_EQ(refusal("sluice.parameter('n', 7)", {{"m", "3"}}), "0: no parameter is called \"m\"");
+  EXPECT_EQ(refusal("7", {{"m", "3"}}), "0: no parameter is called \"m\"");
   EXPECT_EQ(refusal("sluice.parameter('n', 7)", {{"n", "many"}}),
             "3: parameter: parameter \"n\" wants a number and is set to \"many\"");
   for (const char* bad : {"", "1/0", "nan", "inf", "1e999", "0x10", "1/2/3", " 1"})

@@ -55,7 +55,7 @@ TEST(Verify, RefusesPatternsThatASelectionCannotHave) {
     g.sources.front().beside = Pattern::window(4);
   });
   expect_refused("a mask that takes too long", [](FlowGraph& g) {
-    const Pattern block = Pattern::rect({.rows = 2, .columns = 2});
+    const Pattern block = Pattern::rect({.rows = 2, .columns = 2, .column_stride = 2});  // a key of two
     Pattern costly = Pattern::spread(block, Pattern::diag({.size = 9, .stride = 3}));
     for (int i = 0; i < 5; ++i) costly = costly | costly;
     g.sources.front().beside = costly;

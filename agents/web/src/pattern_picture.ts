@@ -20,7 +20,7 @@ function factsOf(pattern: FlowPattern): string {
     `${area} of what dense attention sees`,
     role === 'alone' && !dense_prefill && `keeps ${any_size || `${kept} of ${tokens} tokens`}`,
     `${pages_read} ${pages_read === 1 ? 'page' : 'pages'} in the last of ${tokens} steps`,
-    blind > 0 && `${blind} queries see nothing`,
+    blind > 0 && (blind === 1 ? '1 query sees nothing' : `${blind} queries see nothing`),
     dense_prefill && 'prompts are dense',
   ];
   return facts.filter(Boolean).join(', ');

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
+#include "scripting/pattern/text.h"
 #include "tests/scripting/pattern/boolean_matrix.h"
 
 namespace sluice::test {
@@ -55,6 +57,24 @@ TEST(Pattern, NamesMeanWhatTheLiteratureSays) {
   expect("blocks", Pattern::blocks(16, 3), [](int i, int j) { return i / 16 - j / 16 < 3; });
   expect("strided", Pattern::strided(9, 13), [](int i, int j) { return i - j < 9 || (i - j) % 13 == 0; });
   expect("fixed", Pattern::fixed(11), [](int i, int j) { return i / 11 == j / 11 || j % 11 == 10; });
+}
+
+TEST(Pattern, RowsOfAnyRangeAreThoseOfPoints) {
+  for (int stride = 1; stride <= 40; ++stride) {
+    const Pattern every = Pattern::rect({.column_stride = stride, .column_offset = stride / 2});
+    const Pattern block = Pattern::rect({.rows = 3, .columns = 3, .column_stride = stride % 3 + 1});
+    for (const Pattern& pattern : {every, Pattern::diag({.offset = 5, .size = 150, .stride = stride}),
+                                   Pattern::spread(block, every), Pattern::spread(block, ~every), every & Pattern::sink(70)}) {
+      for (const auto& [begin, end] : {std::pair(0, 300), {1, 2}, {31, 33}, {37, 201}, {64, 96}, {299, 300}}) {
+        for (const int i : {0, 40, 200, 299}) {
+          std::vector<uint32_t> words(static_cast<size_t>((end - begin + 31) / 32));
+          pattern.row(i, begin, end, words);
+          for (int j = begin; j < end; ++j)
+            ASSERT_EQ(has_bit(words, j - begin), pattern.sees(i, j)) << to_text(pattern) << ": " << i << ", " << j;
+        }
+      }
+    }
+  }
 }
 
 /// Up to 512, short ones more often.
