@@ -133,6 +133,8 @@ void for_each_run(std::span<const uint32_t> words, const Use& use) {
   if (begin >= 0) use(begin, 32 * static_cast<int64_t>(words.size()));
 }
 
+int64_t width_of(int columns, int64_t tokens) { return columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns); }
+
 /// Whether blocks that stand side by side have no gap.
 bool is_whole(const PatternRect& block) { return block.column_stride == 1; }
 
@@ -328,7 +330,7 @@ int64_t Pattern::cost(int node, int64_t tokens) const {
   const Node& own = at(node);
   const auto words = static_cast<int64_t>(words_for(tokens));
   const auto of_columns = [&](int columns, int stride) {
-    const int64_t width = columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns);
+    const int64_t width = width_of(columns, tokens);
     return std::min(width / stride, width / std::max(stride, 32) + (stride > 1 && stride < 32 ? 32 / stride : 0)) + 1;
   };
   switch (own.kind) {
@@ -355,10 +357,7 @@ int64_t Pattern::cost(int node, int64_t tokens) const {
 
 int64_t Pattern::runs(int node, int64_t tokens) const {
   const Node& own = at(node);
-  const auto of_columns = [&](int columns, int stride) {
-    const int64_t width = columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns);
-    return stride == 1 ? 1 : width / stride + 1;
-  };
+  const auto of_columns = [&](int columns, int stride) { return stride == 1 ? 1 : width_of(columns, tokens) / stride + 1; };
   const auto runs_of = [&]() -> int64_t {
     switch (own.kind) {
       case Kind::kRect:

@@ -18,6 +18,12 @@ constexpr uint64_t kCoversTogether = 10;
 class CudaCovers : public GpuTest {};
 class CudaRandomCovers : public GpuTest, public ::testing::WithParamInterface<uint64_t> {};
 
+template <class... Values>
+auto drawn_of(std::mt19937_64& random, Values... values) {
+  const std::array all = {values...};
+  return all[random() % all.size()];
+}
+
 /// A cover that a seed draws, of heads that a GPU attends.
 struct Drawn {
   std::string script;
@@ -25,10 +31,7 @@ struct Drawn {
 
   explicit Drawn(uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto one_of = [&](auto... values) {
-      const std::array all = {values...};
-      return all[random() % all.size()];
-    };
+    const auto one_of = [&](auto... values) { return drawn_of(random, values...); };
     heads.head_dim = one_of(64, 64, 128, 128, 256);
     heads.group = one_of(1, 2, 3, 4, 7, 8, 9, 16);
     const char* score = one_of("d:max('head')", "d:mean('head')", "(d * s):softmax('page'):mean('head')", "sluice.random()",
@@ -55,10 +58,7 @@ struct DrawnStates {
 
   explicit DrawnStates(uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto one_of = [&](auto... values) {
-      const std::array all = {values...};
-      return all[random() % all.size()];
-    };
+    const auto one_of = [&](auto... values) { return drawn_of(random, values...); };
     heads.head_dim = one_of(64, 64, 128, 128, 256);
     heads.group = one_of(1, 2, 4, 5, 8, 9, 16);
     const std::string refine = one_of("sluice.topk(r, {k = 4, first = 1})", "sluice.topk(r, {ratio = 0.3, last = 1})", "'none'",
