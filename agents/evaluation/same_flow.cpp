@@ -24,12 +24,13 @@ std::vector<std::string> states_of(const FlowGraph& graph) {
   return states;
 }
 
-/// What sources attend to: the entries, of which pages, whether with a bias, and whether tokens share their weights.
-using SourceKind = std::tuple<std::string, std::string, bool, bool, bool>;
+/// What sources attend to: the entries, of which pages, whether with a bias, whether tokens share their weights, and groups.
+using SourceKind = std::tuple<std::string, std::string, bool, bool, bool, int, bool>;
 std::set<SourceKind> sources_of(const FlowGraph& graph) {
   std::set<SourceKind> sources;
   for (const AttentionSource& source : graph.sources) {
-    sources.emplace(source.keys, source.values, source.others, source.bias != kNoNode, source.shares);
+    sources.emplace(source.keys, source.values, source.others, source.bias != kNoNode, source.shares, source.group_pages,
+                    source.opened != kNoNode);
   }
   return sources;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
+#include <numeric>
 
 #include "kernels/reference/oracle.h"
 #include "kernels/reference/weights.h"
@@ -90,6 +91,14 @@ std::vector<double> logits_of(std::span<const float> query, std::span<const floa
   return logits;
 }
 
+/// The logarithm of the sum of their powers.
+double log_sum_of(const std::vector<double>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - largest);
+  return largest + std::log(sum);
+}
+
 /// One softmax over the entries of all sources.
 class Attention {
  public:
@@ -127,6 +136,8 @@ class Attention {
       for (const int32_t page : result_.sources[i].pages) {
         if (source.keys == "k") {
           add_tokens(page);
+        } else if (is_closed(i, page)) {
+          if (page % source.group_pages == 0) add_group(i, page);
         } else if (!source.shares || !has_tokens(page)) {
           add_entries(i, page);
         }
@@ -143,7 +154,7 @@ class Attention {
     return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_), int(first)};
   }
   /// What stands for a page in a source.
-  Part summary_of(size_t source, int page) {
+  Part summary_of(size_t source, int page) const {
     const Part tokens = tokens_of(page);
     const std::vector<Tensor> fields = cached_fields(graph_, tokens.keys, tokens.values, int(tokens.keys.size() / dim_));
     const auto of_page = [&](const std::string& name, const Tensor& state) {
@@ -166,6 +177,62 @@ class Attention {
       if (graph_.sources[i].keys == "k" && has_page(i, page)) return true;
     }
     return false;
+  }
+
+  /// Whether a page's group has an entry for each of its pages in a source.
+  bool is_whole(size_t source, int page) const {
+    const int pages = graph_.sources[source].group_pages;
+    const int first = page / pages * pages;
+    for (int each = first; each < first + pages; ++each) {
+      if (!has_page(source, each)) return false;
+    }
+    return true;
+  }
+  /// Whether the pages of its group have one entry together.
+  bool is_closed(size_t source, int page) const {
+    const int pages = graph_.sources[source].group_pages;
+    if (pages == 1 || !is_whole(source, page)) return false;
+    const std::vector<int32_t>& opened = result_.sources[source].opened;
+    const int first = page / pages * pages;
+    for (int each = first; each < first + pages; ++each) {
+      if (has_tokens(each) || std::binary_search(opened.begin(), opened.end(), each)) return false;
+    }
+    return true;
+  }
+  /// The logits of a page's entry, by head, with their errors.
+  std::vector<Bounded> logits_of_page(size_t source, int page) const {
+    const Part entry = summary_of(source, page);
+    const std::vector<double> logits = logits_of(row_.query, entry.keys, scale_);
+    const std::vector<double> bias = bias_of(result_.sources[source].bias, page, graph_.geometry.group);
+    const std::vector<double> errors = error_of(result_.sources[source].bias, page, graph_.geometry.group);
+    const std::vector<double> of_key = logit_errors(entry.key_errors);
+    std::vector<Bounded> bounded(logits.size());
+    for (size_t head = 0; head < logits.size(); ++head) {
+      bounded[head].value = logits[head] + (bias.empty() ? 0 : bias[head]);
+      bounded[head].error = errors[head] + of_key[head] + product_error(query_of(head), entry.keys, scale_);
+    }
+    return bounded;
+  }
+  /// What the logits of a group's pages are shifted by where they share what the group weighs, by head.
+  std::vector<Bounded> group_shift(size_t source, int page) const {
+    const AttentionSource& asked = graph_.sources[source];
+    std::vector<Bounded> shift(size_t(graph_.geometry.group));
+    if (asked.group_pages == 1 || !asked.shares || !is_whole(source, page)) return shift;
+    std::vector<std::vector<double>> logits(shift.size());
+    const int first = page / asked.group_pages * asked.group_pages;
+    for (int each = first; each < first + asked.group_pages; ++each) {
+      const std::vector<Bounded> own = logits_of_page(source, each);
+      for (size_t head = 0; head < shift.size(); ++head) {
+        logits[head].push_back(own[head].value);
+        shift[head].error = std::max(shift[head].error, 2 * own[head].error);
+      }
+    }
+    const double together = asked.bias == kNoNode ? 0 : std::log(asked.group_pages);
+    for (size_t head = 0; head < shift.size(); ++head) {
+      const double mean = std::accumulate(logits[head].begin(), logits[head].end(), 0.0) / asked.group_pages;
+      shift[head].value = mean + together - log_sum_of(logits[head]);
+    }
+    return shift;
   }
 
   bool is_seen(int token) const { return row_.sees.empty() || row_.sees[size_t(token)] != 0; }
@@ -194,23 +261,53 @@ class Attention {
   }
   void add_entries(size_t source, int page) {
     const int group = graph_.geometry.group;
-    const Tensor& bias = result_.sources[source].bias;
-    add(summary_of(source, page), bias_of(bias, page, group), error_of(bias, page, group));
+    std::vector<double> bias = bias_of(result_.sources[source].bias, page, group);
+    std::vector<double> errors = error_of(result_.sources[source].bias, page, group);
+    const std::vector<Bounded> shift = group_shift(source, page);
+    if (bias.empty()) bias.resize(shift.size());
+    for (size_t head = 0; head < shift.size(); ++head) {
+      bias[head] += shift[head].value;
+      errors[head] += shift[head].error;
+    }
+    add(summary_of(source, page), bias, errors);
+  }
+  /// One entry for the pages of a group: the means of their keys, values and biases. It weighs as many, where there is a bias.
+  void add_group(size_t source, int first) {
+    const int pages = graph_.sources[source].group_pages;
+    const auto heads = size_t(graph_.geometry.group);
+    std::vector<double> keys(dim_), values(dim_), bias(heads), errors(heads);
+    for (int page = first; page < first + pages; ++page) {
+      const Part entry = summary_of(source, page);
+      for (size_t d = 0; d < dim_; ++d) {
+        keys[d] += double(entry.keys[d]) / pages;
+        values[d] += double(entry.values[d]) / pages;
+      }
+      const std::vector<double> own = bias_of(result_.sources[source].bias, page, int(heads));
+      const std::vector<Bounded> logits = logits_of_page(source, page);
+      for (size_t head = 0; head < heads; ++head) {
+        if (!own.empty()) bias[head] += own[head] / pages;
+        errors[head] = std::max(errors[head], logits[head].error);
+      }
+    }
+    if (graph_.sources[source].bias != kNoNode) {
+      for (double& each : bias) each += std::log(pages);
+    }
+    const auto kept = [&](const std::vector<double>& numbers) -> std::span<const float> {
+      return summaries_.emplace_back(numbers.begin(), numbers.end());
+    };
+    add({kept(keys), kept(values)}, bias, errors);
   }
   /// Those of a page that shares its weight are shifted so that together they have the logit of its entry.
   void add_tokens(int page) {
     const Part tokens = tokens_of(page);
-    const int group = graph_.geometry.group;
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       if (!graph_.sources[i].shares || !has_page(i, page)) continue;
-      const Part entry = summary_of(i, page);
-      std::vector<double> shift = logits_of(row_.query, entry.keys, scale_);
-      const std::vector<double> bias = bias_of(result_.sources[i].bias, page, group);
-      std::vector<double> errors = error_of(result_.sources[i].bias, page, group);
-      const std::vector<double> of_key = logit_errors(entry.key_errors);
+      const std::vector<Bounded> logits = logits_of_page(i, page);
+      const std::vector<Bounded> of_group = group_shift(i, page);
+      std::vector<double> shift(logits.size()), errors(logits.size());
       for (size_t head = 0; head < shift.size(); ++head) {
-        shift[head] += (bias.empty() ? 0 : bias[head]) - log_sum(tokens, head);
-        errors[head] += of_key[head] + product_error(query_of(head), entry.keys, scale_) + log_sum_error(tokens, head);
+        shift[head] = logits[head].value + of_group[head].value - log_sum(tokens, head);
+        errors[head] = logits[head].error + of_group[head].error + log_sum_error(tokens, head);
       }
       return add(tokens, shift, errors);
     }
@@ -221,10 +318,7 @@ class Attention {
     std::vector<double> logits;
     for (size_t at = 0; at < tokens.keys.size(); at += dim_)
       logits.push_back(logits_of(row_.query, tokens.keys.subspan(at, dim_), scale_)[head]);
-    const double largest = *std::max_element(logits.begin(), logits.end());
-    double sum = 0;
-    for (const double logit : logits) sum += std::exp(logit - largest);
-    return largest + std::log(sum);
+    return log_sum_of(logits);
   }
   double log_sum_error(const Part& tokens, size_t head) const {
     double error = 0;
@@ -253,9 +347,9 @@ class Attention {
   double scale_;
   size_t dim_;
   std::vector<Entry> entries_;
-  std::vector<int> tokens_;                  // by entry: which it is; -1: none
-  std::vector<std::vector<double>> errors_;  // by entry, of logits
-  std::list<std::vector<float>> summaries_;  // that entries refer to
+  std::vector<int> tokens_;                          // by entry: which it is; -1: none
+  std::vector<std::vector<double>> errors_;          // by entry, of logits
+  mutable std::list<std::vector<float>> summaries_;  // that entries refer to
 };
 
 }  // namespace

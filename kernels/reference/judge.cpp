@@ -331,6 +331,16 @@ bool leaves_open(const FlowGraph& traced, const Result& expected) {
                      [&](const Scores& scores) { return leaves_open(traced.nodes[size_t(scores.selection)], scores); });
 }
 
+bool leaves_groups_open(const FlowGraph& traced, const Result& expected) {
+  return std::any_of(traced.sources.begin(), traced.sources.end(), [&](const AttentionSource& source) {
+    const std::vector<NodeId> leaves = leaf_selections(traced, source.opened);
+    return std::any_of(expected.scores.begin(), expected.scores.end(), [&](const Scores& scores) {
+      const bool opens = std::find(leaves.begin(), leaves.end(), scores.selection) != leaves.end();
+      return opens && leaves_open(traced.nodes[size_t(scores.selection)], scores);
+    });
+  });
+}
+
 bool agrees(float score, const Bounded& expected) {
   if (is_unknown(expected)) return true;
   if (std::isnan(expected.value)) return std::isnan(score);

@@ -31,6 +31,9 @@ std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, 
 /// Whether float32 may select other pages than the reference does, so that two right kernels may differ.
 bool leaves_open(const FlowGraph& traced, const Result& expected);
 
+/// The same of the groups of pages that a source opens by a selection of its own.
+bool leaves_groups_open(const FlowGraph& traced, const Result& expected);
+
 /// Whether `score` is what float32 may give for `expected`.
 bool agrees(float score, const Bounded& expected);
 

@@ -125,6 +125,7 @@ class Evaluation {
       Attended& attended = result.sources.emplace_back();
       const bool of_tokens = is_of_tokens(graph_, source.selection);
       (of_tokens ? attended.tokens : attended.pages) = source.others ? others_of(selected, pages_) : selected;
+      if (source.opened != kNoNode) attended.opened = selections_[size_t(source.opened)];
       if (source.bias != kNoNode) attended.bias = values_[size_t(source.bias)];
       if (const State* state = graph_.find_state(source.keys)) attended.keys = state_for(*state, states_, pages_);
       if (const State* state = graph_.find_state(source.values)) attended.values = state_for(*state, states_, pages_);

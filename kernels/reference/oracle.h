@@ -54,6 +54,7 @@ struct Scores {
 struct Attended {
   std::vector<int32_t> pages;   // ascending
   std::vector<int32_t> tokens;  // in their place, of a selection of tokens; ascending
+  std::vector<int32_t> opened;  // pages whose groups are open; ascending
   Tensor bias;                  // [page] or [page, head] of all pages of the row; without values: none
   Tensor keys;                  // [page, ...] where they are a state, as the last step left it; without values: they are not
   Tensor values;

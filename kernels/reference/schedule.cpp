@@ -101,7 +101,9 @@ std::vector<NodeId> roots_of(const FlowGraph& graph) {
   std::vector<NodeId> roots = graph.saves;
   for (const AttentionSource& source : graph.sources) {
     roots.push_back(source.selection);
-    if (source.bias != kNoNode) roots.push_back(source.bias);
+    for (const NodeId id : {source.bias, source.opened}) {
+      if (id != kNoNode) roots.push_back(id);
+    }
   }
   return roots;
 }

@@ -105,6 +105,8 @@ class GraphWriter {
     put(source.bias);
     put(source.others);
     put(source.shares);
+    put(source.group_pages);
+    put(source.opened);
     put(source.beside.has_value());
     if (source.beside) put(*source.beside);
   }
@@ -330,6 +332,8 @@ class GraphReader {
     source.bias = reader_.integer("a bias", kNoNode, node_count() - 1);
     source.others = reader_.flag("the pages of a source");
     source.shares = reader_.flag("the weights of a source");
+    source.group_pages = reader_.integer("the pages of a group", 1, GraphLimits::kPages);
+    source.opened = reader_.integer("open groups", kNoNode, node_count() - 1);
     if (reader_.flag("tokens beside a selection")) source.beside = pattern();
     return source;
   }

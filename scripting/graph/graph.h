@@ -182,6 +182,12 @@ struct AttentionSource {
   /// Of a source with an entry a page: the entry says what its page weighs. Where a source of tokens has the page, too, its
   /// tokens share that weight by a softmax of their own, and the entry itself does not count (LuKA, equations 2 to 4).
   bool shares = false;
+  /// Of other pages with an entry each: so many, from a multiple of it on, have one entry together while none of them is open:
+  /// the mean of theirs (LuKA, section 3.1: summaries of summaries). It weighs as many as they are, if there is a bias; of pages
+  /// that share, the group weighs that in any case, and open pages share it. A group that is not whole is open.
+  int group_pages = 1;
+  /// Groups that are open, beside those with a page of the first source: those with a page of this selection. None: no others.
+  NodeId opened = kNoNode;
 
   /// The tokens of pages, without bias. Others may be beside them.
   bool is_plain() const { return keys == "k" && values == "v" && bias == kNoNode && !others && !shares; }

@@ -58,6 +58,8 @@ struct AttendedSource {
   NodeId logits = kNoNode;  // the same: [page, head] products of the query and the keys, not scaled
   bool others = false;
   bool shares = false;
+  int group_pages = 1;
+  NodeId opened = kNoNode;  // a select step gives its pages, or none
 
   /// Whether it is the tokens of its pages.
   bool is_plain() const { return keys == PagePart{} && values == PagePart{} && bias == kNoNode && !others && !shares; }

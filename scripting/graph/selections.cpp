@@ -31,12 +31,16 @@ std::vector<NodeId> united_by(const FlowGraph& graph, std::span<const NodeId> ro
 
 std::vector<NodeId> selections_of(const FlowGraph& graph) {
   std::vector<NodeId> roots;
-  for (const AttentionSource& source : graph.sources) roots.push_back(source.selection);
+  for (const AttentionSource& source : graph.sources) {
+    roots.push_back(source.selection);
+    roots.push_back(source.opened);
+  }
   return united_by(graph, roots);
 }
 
-std::vector<NodeId> leaf_selections(const FlowGraph& graph) {
-  const NodeId selection = graph.selection();
+std::vector<NodeId> leaf_selections(const FlowGraph& graph) { return leaf_selections(graph, graph.selection()); }
+
+std::vector<NodeId> leaf_selections(const FlowGraph& graph, NodeId selection) {
   std::vector<NodeId> leaves = united_by(graph, {&selection, 1});
   std::erase_if(leaves, [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].op == Op::kUnion; });
   return leaves;

@@ -12,6 +12,8 @@ std::vector<NodeId> selections_of(const FlowGraph& graph);
 
 /// Those of the first source that are no union: what it has is the union of their pages.
 std::vector<NodeId> leaf_selections(const FlowGraph& graph);
+/// The same of any selection, or of none.
+std::vector<NodeId> leaf_selections(const FlowGraph& graph, NodeId selection);
 
 /// Whether a selection is one of tokens, by itself or by what it unites.
 bool is_of_tokens(const FlowGraph& graph, NodeId selection);

@@ -135,6 +135,8 @@ std::string sources_text(const FlowGraph& graph) {
     if (source.logits != kNoNode) text += fmt::format(", logits %{}", source.logits);
     if (source.bias != kNoNode) text += fmt::format(" + %{}", source.bias);
     if (source.shares) text += " shared";
+    if (source.group_pages > 1) text += fmt::format(", {} pages together", source.group_pages);
+    if (source.opened != kNoNode) text += fmt::format(" but those of %{}", source.opened);
     text += beside(source);
   }
   return text;

@@ -47,6 +47,23 @@ int entries_of(const FlowGraph& graph, const std::string& name) {
                   to_string(field == nullptr ? state->shape : field->shape), graph.geometry.head_dim, graph.geometry.head_dim));
 }
 
+/// Pages that have one entry together, and those that have not.
+void verify_groups(const FlowGraph& graph, const AttentionSource& source) {
+  if (source.group_pages < 1 || source.group_pages > GraphLimits::kPages) {
+    refuse(graph.where, fmt::format("groups of {} pages", source.group_pages));
+  }
+  const bool has_groups = source.group_pages > 1;
+  if (has_groups && (source.keys == "k" || !source.others || entries_of(graph, source.keys) != 1)) {
+    refuse(graph.where, "groups are of pages that have one entry each, and of all that are not opened");
+  }
+  if (source.opened == kNoNode) return;
+  if (source.opened < 0 || static_cast<size_t>(source.opened) >= graph.nodes.size())
+    refuse(graph.where, "attention refers to an operator that does not exist");
+  const Node& opened = graph.nodes[static_cast<size_t>(source.opened)];
+  if (!has_groups) refuse(opened, "groups of one page have nothing to open");
+  if (!is_selection(opened.op) || is_of_tokens(graph, source.opened)) refuse(opened, "a selection of pages opens groups");
+}
+
 void verify_source(const FlowGraph& graph, const AttentionSource& source) {
   const auto node = [&](NodeId id) -> const Node& {
     if (id < 0 || static_cast<size_t>(id) >= graph.nodes.size())
@@ -77,6 +94,7 @@ void verify_source(const FlowGraph& graph, const AttentionSource& source) {
     refuse(graph.where, fmt::format("the tokens of a page share the weight of one entry, and \"{}\" has {}", source.keys,
                                     entries_of(graph, source.keys)));
   }
+  verify_groups(graph, source);
   if (source.logits != kNoNode && !is_product_of_keys(graph, node(source.logits), source.keys)) {
     refuse(node(source.logits), fmt::format("attention takes this for the product of the query and \"{}\"", source.keys));
   }

@@ -440,7 +440,9 @@ bool GraphBuilder::attend_to(const Datum& returned) {
                               .values = cover->values,
                               .bias = cover->bias,
                               .beside = {},
-                              .shares = cover->preserves});
+                              .shares = cover->preserves,
+                              .group_pages = cover->group_pages,
+                              .opened = cover->opened});
   }
   return true;
 }

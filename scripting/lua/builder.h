@@ -87,7 +87,9 @@ class GraphBuilder {
     NodeId bias = kNoNode;
     NodeId tail =
         kNoNode;  // a selection: newest pages, which are no part of the cover. Those that it opens are selected, as the tail is.
-    bool preserves = true;  // the weights of pages, where their tokens are attended to
+    bool preserves = true;    // the weights of pages, where their tokens are attended to
+    int group_pages = 1;      // that have one summary together while none is open
+    NodeId opened = kNoNode;  // a selection: groups with a page of it are open
   };
   /// What flow.index may return: the pages of a selection, tokens that a pattern has, both together, or a selection that opens
   /// pages of a cover.

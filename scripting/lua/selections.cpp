@@ -225,22 +225,50 @@ NodeId window_of(const Arguments& arguments, int last) {
   return arguments.builder().emit(Op::kWindow, {}, std::move(attributes));
 }
 
+/// The pages that an option names: a selection, "all", or "none" (kNoNode).
+NodeId opened_pages(const Arguments& arguments, const char* option, const Datum& given) {
+  if (given.kind == Datum::Kind::kText && given.text == "none") return kNoNode;
+  if (given.kind == Datum::Kind::kText && given.text == "all")
+    return window_of(arguments, GraphLimits::kPages);  // no request has more
+  const GraphBuilder& builder = arguments.builder();
+  const auto pages = given.kind == Datum::Kind::kHandle ? builder.joined(given.handle) : std::nullopt;
+  if (pages && pages->selection != kNoNode && is_of_tokens(builder.graph(), pages->selection))
+    arguments.fail(fmt::format("{} wants pages, and these are tokens", option),
+                   "a summary stands for a page: it opens as a whole");
+  if (!pages || pages->selection == kNoNode || pages->beside || pages->cover) {
+    const std::string got = pages && pages->selection != kNoNode ? "one that has more" : describe(given, builder.graph());
+    arguments.fail(fmt::format("{} wants a selection of pages, \"all\" or \"none\" and got {}", option, got),
+                   "for example sluice.topk(score, {k = 3})");
+  }
+  return pages->selection;
+}
+
 NodeId refined(const Arguments& arguments, Options& options, NodeId tail) {
   const Datum* given = options.find("refine");
   if (given == nullptr) arguments.fail("wants refine = a selection of the pages to open, \"all\" or \"none\"", kCoverUsage);
-  if (given->kind == Datum::Kind::kText && given->text == "none") return tail;
-  if (given->kind == Datum::Kind::kText && given->text == "all")
-    return window_of(arguments, GraphLimits::kPages);  // no request has more
-  const GraphBuilder& builder = arguments.builder();
-  const auto pages = given->kind == Datum::Kind::kHandle ? builder.joined(given->handle) : std::nullopt;
-  if (pages && pages->selection != kNoNode && is_of_tokens(builder.graph(), pages->selection))
-    arguments.fail("refine wants pages, and these are tokens", "a summary stands for a page: it opens as a whole");
-  if (!pages || pages->selection == kNoNode || pages->beside || pages->cover) {
-    const std::string got = pages && pages->selection != kNoNode ? "one that has more" : describe(*given, builder.graph());
-    arguments.fail(fmt::format("refine wants a selection of pages, \"all\" or \"none\" and got {}", got),
-                   "for example sluice.topk(score, {k = 3})");
+  const NodeId pages = opened_pages(arguments, "refine", *given);
+  if (pages == kNoNode) return tail;
+  return given->kind == Datum::Kind::kText ? pages : arguments.builder().emit(Op::kUnion, {pages, tail});
+}
+
+/// Summaries of summaries: of how many pages, and which of them open.
+void find_levels(const Arguments& arguments, Options& options, GraphBuilder::Cover& cover) {
+  constexpr const char* kUsage = "for example levels = 2, group = 8, open = sluice.topk(score, {k = 32})";
+  const int levels = options.integer("levels", 1);
+  if (levels < 1 || levels > 2) arguments.fail(fmt::format("levels = {} is neither 1 nor 2", levels), kUsage);
+  const Datum* const open = options.find("open");
+  if (levels == 1) {
+    if (open != nullptr || options.find("group") != nullptr)
+      arguments.fail("group and open are of two levels of summaries", kUsage);
+    return;
   }
-  return arguments.builder().emit(Op::kUnion, {pages->selection, tail});
+  constexpr int kGroup = 8;
+  cover.group_pages = options.integer("group", kGroup);
+  if (cover.group_pages < 1 || cover.group_pages > GraphLimits::kPages)
+    arguments.fail(fmt::format("group = {} is not between 1 and {} pages", cover.group_pages, GraphLimits::kPages), kUsage);
+  if (open == nullptr) return;
+  const NodeId opened = opened_pages(arguments, "open", *open);
+  if (cover.group_pages > 1) cover.opened = opened;
 }
 
 /// What is added to the logit of a page's key. A key that stands for n tokens which are like it gets what they would together,
@@ -286,6 +314,7 @@ Value cover(const Arguments& arguments, const Function&) {
   constexpr int kTail = 128;
   cover.tail = window_of(arguments, tail_pages(arguments, options, kTail));
   const NodeId pages = refined(arguments, options, cover.tail);
+  find_levels(arguments, options, cover);
   options.finish();
   return {Value::Kind::kHandle, arguments.builder().add_joined({pages, {}, std::move(cover)}), 0};
 }

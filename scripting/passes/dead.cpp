@@ -16,6 +16,7 @@ class Marker {
       mark(source.selection);
       mark(source.bias);
       mark(source.logits);
+      mark(source.opened);
       for (const std::string& name : {source.keys, source.values}) {
         if (const Field* field = graph_.find_field(name)) mark(field->node);
         mark_saves(name);

@@ -266,7 +266,9 @@ AttendStep attend_step(const FlowGraph& graph) {
                             .bias = source.bias,
                             .logits = source.logits,
                             .others = source.others,
-                            .shares = source.shares});
+                            .shares = source.shares,
+                            .group_pages = source.group_pages,
+                            .opened = source.opened});
   }
   return step;
 }

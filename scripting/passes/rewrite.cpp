@@ -23,6 +23,7 @@ void renumber(FlowGraph& graph, const std::vector<NodeId>& map) {
     source.selection = moved(source.selection);
     source.bias = moved(source.bias);
     source.logits = moved(source.logits);
+    source.opened = moved(source.opened);
   }
 }
 
@@ -41,6 +42,7 @@ void redirect(FlowGraph& graph, const std::vector<NodeId>& replacement) {
     source.selection = target(source.selection);
     source.bias = target(source.bias);
     source.logits = target(source.logits);
+    source.opened = target(source.opened);
   }
 }
 
@@ -83,7 +85,7 @@ std::vector<int> count_readers(const FlowGraph& graph) {
   }
   for (const Field& field : graph.fields) ++readers[static_cast<size_t>(field.node)];
   for (const AttentionSource& source : graph.sources) {
-    for (const NodeId id : {source.selection, source.bias, source.logits}) {
+    for (const NodeId id : {source.selection, source.bias, source.logits, source.opened}) {
       if (id != kNoNode) ++readers[static_cast<size_t>(id)];
     }
   }

@@ -83,8 +83,10 @@ const std::vector<OperatorReference>& composed() {
       {"add_mul", "sluice.add_mul(x, a, b)", "cache, index and after", "the axes of all, by name", "(x + a) * b"},
       {"cfill", "c.NAME = sluice.cfill(value, axes)", "cache", "-> a state [page, axes]",
        "declares a state that begins as a number"},
-      {"cover", "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128}", "index",
-       "a selection, fields or states [dim] -> a cover",
+      {"cover",
+       "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128, levels = 1, group = 8, "
+       "open = \"none\"}",
+       "index", "a selection, fields or states [dim] -> a cover",
        "attends to the pages of `refine` and the newest token by token, and to all others each through what stands for it"},
       {"evict", "sluice.evict(score, {budget =, first = 0, recent = 1, compress = \"chunk\", chunk =, keep =})", "after",
        "[page, token]", "tokens with the lowest scores leave once there are `budget`"},

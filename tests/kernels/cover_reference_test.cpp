@@ -26,9 +26,9 @@ struct Numbers {
       for (int i = 0; i < count; ++i) numbers->push_back(normal(random));
     }
   }
-  /// The first token of a page stands in place of all.
-  void repeat(std::vector<float>& numbers) const {
-    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = numbers[i / (16 * kDim) * (16 * kDim) + i % kDim];
+  /// The first token of so many stands in place of all.
+  void repeat(std::vector<float>& numbers, size_t tokens = 16) const {
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = numbers[i / (tokens * kDim) * (tokens * kDim) + i % kDim];
   }
 };
 
@@ -97,6 +97,71 @@ TEST(CoverReference, RefinementLeavesTheMassOfPages) {
     EXPECT_LT(distance(attended(refine, numbers), closed), 1e-6) << refine;
   }
   EXPECT_GT(distance(attended("refine = sluice.topk(s, {k = 3}), mass = 'renormalise'", numbers), closed), 0.01);
+}
+
+constexpr const char* kMasses[] = {"preserve", "renormalise"};
+
+// The rule is what a user may ask for; seven pages have summaries: the last four of eleven are raw.
+std::string two_levels(int group, const std::string& open, const std::string& refine, const std::string& mass,
+                       const std::string& more = "") {
+  return refine + ", mass = '" + mass + "', levels = 2, group = " + std::to_string(group) + ", open = " + open + more;
+}
+
+TEST(CoverReference, GroupsOfOnePageAreOneLevel) {
+  const Numbers numbers(4);
+  for (const std::string refine : kRefinements) {
+    for (const std::string mass : kMasses) {
+      for (const std::string more : {"", ", bias = 'none'", ", bias = exact"}) {
+        const std::vector<double> one = attended(refine + ", mass = '" + mass + "'" + more, numbers);
+        EXPECT_EQ(distance(attended(two_levels(1, "'none'", refine, mass, more), numbers), one), 0) << refine << ", " << mass;
+        EXPECT_EQ(distance(attended(two_levels(1, "sluice.topk(s, {k = 2})", refine, mass, more), numbers), one), 0);
+        EXPECT_GT(distance(attended(two_levels(2, "'none'", "refine = 'none'", mass, more), numbers),
+                           attended("refine = 'none', mass = '" + mass + "'" + more, numbers)),
+                  1e-4)
+            << "of two pages the groups do count";
+      }
+    }
+  }
+}
+
+TEST(CoverReference, OpenGroupsAreOneLevel) {
+  const Numbers numbers(5);
+  for (const std::string refine : kRefinements) {
+    EXPECT_LT(distance(attended(two_levels(3, "'all'", refine, "renormalise"), numbers),
+                       attended(refine + ", mass = 'renormalise'", numbers)),
+              1e-12);
+  }
+  EXPECT_LT(distance(attended(two_levels(4, "'none'", "refine = 'all'", "renormalise"), numbers), dense(numbers)), 1e-12);
+}
+
+// Pages whose keys and values are alike weigh together what they do one by one.
+TEST(CoverReference, GroupsOfEqualPagesAreDense) {
+  Numbers numbers(6);
+  numbers.repeat(numbers.keys, 32);
+  for (const std::string refine : kRefinements) {
+    for (const std::string mass : kMasses) {
+      for (const std::string open : {"'none'", "'all'", "sluice.topk(s, {k = 2})"}) {
+        EXPECT_LT(distance(attended(two_levels(2, open, refine, mass), numbers), dense(numbers)), 1e-6)
+            << refine << ", " << mass << ", " << open;
+      }
+    }
+  }
+  EXPECT_GT(distance(attended(two_levels(4, "'none'", "refine = 'none'", "preserve"), numbers), dense(numbers)), 0.01);
+}
+
+// Where all pages of a group have one value, what is opened changes nothing: each group weighs what it did.
+TEST(CoverReference, OpeningLeavesTheMassOfGroups) {
+  Numbers numbers(7);
+  numbers.repeat(numbers.values, 64);
+  for (const std::string more : {"", ", bias = 'none'"}) {
+    const std::vector<double> closed = attended(two_levels(4, "'none'", "refine = 'none'", "preserve", more), numbers);
+    for (const std::string refine : kRefinements) {
+      for (const std::string open : {"'none'", "'all'", "sluice.topk(s, {k = 2})"}) {
+        EXPECT_LT(distance(attended(two_levels(4, open, refine, "preserve", more), numbers), closed), 1e-6) << refine << open;
+      }
+    }
+    EXPECT_GT(distance(attended(two_levels(4, "'all'", "refine = 'none'", "renormalise", more), numbers), closed), 0.01);
+  }
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 namespace sluice::testing {
 
-/// One layer with two KV heads on the CPU, and a request whose flow keeps states after attention has run. The reference goes the
+/// One layer with two KV heads, and a request whose flow keeps states after attention has run. The reference goes the
 /// same way.
 class MassRun {
  public:
@@ -78,6 +78,8 @@ class MassRun {
     }
     return {};
   }
+  const Plan& plan() const { return plan_; }
+  const RequestState& state() const { return *state_; }
   /// What the reference does.
   const oracle::Tensor& expected(const std::string& name, int head) { return states_[head][name]; }
   /// The rows of a prompt, as the reference takes them; refers to this object until the next call for the head.
@@ -153,19 +155,26 @@ class MassRun {
       add(first, companion_rows, prompt_rows, decoding, companion_state_.get(), pages.subspan(pages.size() / 2));
     }
     add(first, rows, prompt_rows, decoding, state_.get(), pages.first(pages.size() / 2));
-    std::vector<float> keys = rows_of(keys_, first, rows, companion_rows);
-    std::vector<float> values = rows_of(values_, first, rows, companion_rows);
-    std::vector<float> queries = rows_of(queries_, first, rows, companion_rows);
-    std::vector<float> out(queries.size());
-    const auto matrix = [&](std::vector<float>& numbers) {
+    const std::vector<float> keys = rows_of(keys_, first, rows, companion_rows);
+    const std::vector<float> values = rows_of(values_, first, rows, companion_rows);
+    const std::vector<float> queries = rows_of(queries_, first, rows, companion_rows);
+    const std::vector<float> out(queries.size());
+    std::vector<std::unique_ptr<Memory>> uploads;
+    const auto matrix = [&](const std::vector<float>& numbers) {
+      uploads.push_back(device_.allocate(numbers.size() * sizeof(float)));
+      device_.write(uploads.back()->data(), numbers.data(), numbers.size() * sizeof(float));
       const auto columns = static_cast<int64_t>(numbers.size()) / batch_.rows();
-      return Matrix{numbers.data(), DataType::kF32, batch_.rows(), columns, columns};
+      return Matrix{uploads.back()->data(), DataType::kF32, batch_.rows(), columns, columns};
     };
-    const OpenPass pass(device_, batch_.batch(), *pool_);
-    device_.append(0, matrix(keys), matrix(values));
-    device_.refresh_fields(0, *flow_);
-    device_.attention({.query_heads = kHeads * graph_.geometry.group, .scale = static_cast<float>(scale()), .flow = flow_.get()},
-                      matrix(queries), matrix(out));
+    {
+      const OpenPass pass(device_, batch_.batch(), *pool_);
+      device_.append(0, matrix(keys), matrix(values));
+      device_.refresh_fields(0, *flow_);
+      device_.attention(
+          {.query_heads = kHeads * graph_.geometry.group, .scale = static_cast<float>(scale()), .flow = flow_.get()},
+          matrix(queries), matrix(out));
+    }
+    device_.synchronize();
   }
 
   Device& device_;

@@ -67,6 +67,19 @@ TEST(Cover, IsTokensAndTheOtherPagesThroughTheirSummaries) {
             "  attend %12 by k, v\n  attend others of %12 by ksum, vsum + %9 shared\n");
 }
 
+TEST(Cover, HasSummariesOfSummaries) {
+  const FlowGraph grouped = flow_with(cover("refine = sluice.topk(s, {k = 3}), levels = 2, open = sluice.topk(s, {k = 20})"));
+  EXPECT_EQ(grouped.sources[1].group_pages, 8) << "as a user who says no number gets";
+  ASSERT_NE(grouped.sources[1].opened, kNoNode);
+  EXPECT_EQ(grouped.nodes[static_cast<size_t>(grouped.sources[1].opened)].attributes.k, 20);
+  const FlowGraph closed = flow_with(cover("refine = 'none', levels = 2, group = 3"));
+  EXPECT_EQ(closed.sources[1].group_pages, 3);
+  EXPECT_EQ(closed.sources[1].opened, kNoNode);
+  EXPECT_EQ(flow_with(cover("refine = 'none', levels = 2, group = 1")).sources, flow_with(cover("refine = 'none'")).sources);
+  EXPECT_EQ(sources_of(cover("refine = 'none', tail = 1, bias = s, levels = 2, group = 3, open = sluice.window{last = 4}")),
+            "  attend %13 by k, v\n  attend others of %13 by ksum, vsum + %9 shared, 3 pages together but those of %12\n");
+}
+
 TEST(Cover, OpensWhatItIsTold) {
   const auto opened = [](const std::string& refine) {
     const FlowGraph graph = flow_with(cover("refine = " + refine));
@@ -100,7 +113,16 @@ TEST(Cover, IsRefusedWithOneMessage) {
   EXPECT_EQ(refusal(cover("refine = 'all', mass = 'kept'")), "cover: no mass is called \"kept\"");
   EXPECT_EQ(refusal(cover("refine = 'all', bias = 'log'")), "cover: no bias is called \"log\"");
   EXPECT_EQ(refusal(cover("refine = 'all', bias = q")), "cover: bias wants [page] or [page, head] and got [head 4, dim 64]");
-  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2")), "cover: no option is called \"levels\"");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 3")), "cover: levels = 3 is neither 1 nor 2");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 0")), "cover: levels = 0 is neither 1 nor 2");
+  EXPECT_EQ(refusal(cover("refine = 'all', group = 4")), "cover: group and open are of two levels of summaries");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 1, open = 'all'")), "cover: group and open are of two levels of summaries");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2, group = 0")), "cover: group = 0 is not between 1 and 16777216 pages");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2, open = s")),
+            "cover: open wants a selection of pages, \"all\" or \"none\" and got a tensor [page B]");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2, open = 'some'")),
+            "cover: open wants a selection of pages, \"all\" or \"none\" and got the text \"some\"");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2, opens = 'all'")), "cover: no option is called \"opens\"");
   EXPECT_EQ(
       refusal("local u = sluice.cover{k = c.ksum, v = c.vsum, refine = 'all'} return sluice.union(u, sluice.window{last = 1})"),
       "union: a cover has all pages already");

@@ -25,7 +25,9 @@ inline void expect_other_covers_found(Device& device) {
   const FlowGraph wanted = cover_flow("refine = sluice.topk(s, {k = 3}), tail = 40");
   EXPECT_EQ(check_against_reference(device, wanted, compile(wanted).plan), std::nullopt);
   for (const char* other : {"refine = sluice.topk(s, {k = 3}), tail = 40, bias = 'none'",
-                            "refine = sluice.topk(s, {k = 3}), tail = 40, mass = 'renormalise'"}) {
+                            "refine = sluice.topk(s, {k = 3}), tail = 40, mass = 'renormalise'",
+                            "refine = sluice.topk(s, {k = 3}), tail = 40, levels = 2, group = 2",
+                            "refine = sluice.topk(s, {k = 3}), tail = 40, levels = 2, group = 2, open = 'all'"}) {
     EXPECT_TRUE(check_against_reference(device, wanted, compile(cover_flow(other)).plan).has_value()) << other;
   }
 }

@@ -177,6 +177,10 @@ class Drawing {
         summaries.bias = builder_.index(Op::kMinimum, {summaries.bias, builder_.index(Op::kMul, {place, step})});
       }
     }
+    if (!several_ && chance(35)) {
+      summaries.group_pages = number(2, 5);
+      if (chance(60)) summaries.opened = draw_one_selection();
+    }
     builder_.graph.sources.push_back(summaries);
   }
 

@@ -87,10 +87,15 @@ class Attend {
     std::vector<uint8_t> shares;                // [pages] whether such a source has the page
     std::vector<uint8_t> has_tokens;            // [pages] whether a source of tokens does
 
+    std::vector<GroupKind> groups;  // of a source whose pages are grouped
+    std::vector<float> logits;      // [pages, group] of it
+
     void reserve(size_t sources, size_t pages);
   };
   void find_sources(const FlowRow& row, int thread);
   SummaryPages summaries_of(const FlowRow& row, FlowScratch& scratch, size_t source) const;
+  /// The same, as its groups weigh.
+  SummaryPages weighed_summaries(const FlowRow& row, int thread, size_t source);
   /// A row over all sources of its flow, which has selected; out [group, dim]. How many pages as many entries would fill, all
   /// of them at most. `masses` (may be null) [pages, page, group] gets what each token of the row is given.
   int attend_sources(const FlowRow& row, int thread, float* out, float* masses);

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "kernels/cpu/attention/attend.h"
-#include "scripting/base/bits.h"
+#include "kernels/device/shown_pages.h"
 
 namespace sluice::cpu {
 
@@ -127,18 +127,10 @@ void Attend::end_prompts() {
 
 int Attend::pages_shown(int sequence, int32_t* positions) const {
   const GroupPages& kept = pass_->group(layer_->group);
-  const int page = layer_->layout.page;
+  if (kept.is_masked(sequence)) return find_shown_pages(pass_->batch(), kept, sequence, layer_->layout.page, positions);
   const auto pages = static_cast<int>(pass_->pages(layer_->group, sequence).size());
-  int count = 0;
-  for (int place = 0; place < pages; ++place) {
-    bool is_shown = !kept.is_masked(sequence) || place == kept.slots[pass_->batch().query_indptr[sequence + 1] - 1] / page;
-    for (int head = 0; !is_shown && head < kept.mask_heads; ++head) {
-      const auto mask = kept.mask(sequence, pass_->query_rows(sequence) - 1, head);
-      is_shown = has_any_bit(mask, int64_t{place} * page, std::min<int64_t>(kept.lengths[sequence], (place + 1) * int64_t{page}));
-    }
-    if (is_shown) positions[count++] = place;
-  }
-  return count;
+  std::iota(positions, positions + pages, 0);
+  return pages;
 }
 
 void Attend::end_prompt(int sequence, int kv_head, int thread) {

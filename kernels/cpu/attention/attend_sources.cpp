@@ -90,6 +90,7 @@ void Attend::SourceRow::reserve(size_t sources, size_t pages) {
   opened.reserve(pages);
   shares.reserve(pages);
   has_tokens.reserve(pages);
+  groups.reserve(pages);
 }
 
 void Attend::find_sources(const FlowRow& row, int thread) {
@@ -140,9 +141,41 @@ SummaryPages Attend::summaries_of(const FlowRow& row, FlowScratch& scratch, size
           .bias_heads = pages.bias_heads};
 }
 
+SummaryPages Attend::weighed_summaries(const FlowRow& row, int thread, size_t source) {
+  const AttendedSource& asked = flow_->plan().attend.sources[source];
+  SummaryPages summaries = summaries_of(row, flow_->scratch(thread), source);
+  if (asked.group_pages == 1) return summaries;
+  SourceRow& found = source_rows_[static_cast<size_t>(thread)];
+  const auto pages = static_cast<size_t>(row.pages());
+  const auto together = static_cast<size_t>(asked.group_pages);
+  const SourcePages selected = flow_->flow().source_pages(source, row, flow_->scratch(thread));
+  // Who has an entry in the source: the others of what it selects.
+  std::vector<GroupKind>& groups = found.groups;
+  groups.assign(pages / together, GroupKind::kWhole);
+  const auto set = [&](std::span<const int32_t> positions, GroupKind kind) {
+    for (const int32_t position : positions) {
+      const size_t group = static_cast<size_t>(position) / together;
+      if (group < groups.size()) groups[group] = kind;
+    }
+  };
+  const GroupKind open = asked.shares ? GroupKind::kShares : GroupKind::kPages;
+  set(selected.opened, open);
+  for (size_t page = 0; page < groups.size() * together; ++page) {
+    if (found.has_tokens[page] != 0) groups[page / together] = open;
+  }
+  set(selected.selected, GroupKind::kPages);
+  found.logits.resize(pages * static_cast<size_t>(group_));
+  const ThreadScratch at(group_, layer_->layout.head_dim, row.pages(), layer_->layout.page);
+  float* const kernel = scratch_[static_cast<size_t>(thread)].as<float>() + at.kernel;
+  weigh_groups(summaries, row.fields.pages, groups, asked.group_pages, row.query, group_, call_->scale, kernel,
+               found.logits.data());
+  summaries.products = found.logits.data();
+  summaries.bias = nullptr;
+  return summaries;
+}
+
 int Attend::attend_sources(const FlowRow& row, int thread, float* out, float* masses) {
   const Plan& plan = flow_->plan();
-  FlowScratch& scratch = flow_->scratch(thread);
   find_sources(row, thread);
   const SourceRow& found = source_rows_[static_cast<size_t>(thread)];
   const PageLayout& layout = layer_->layout;
@@ -165,24 +198,27 @@ int Attend::attend_sources(const FlowRow& row, int thread, float* out, float* ma
     std::fill_n(part.sum, group_, 1.0F);
   };
   int read = 0;  // entries
+  SummaryPages sharing;
   for (size_t i = 0; i < plan.attend.sources.size(); ++i) {
     const std::vector<int32_t>& positions = found.entries[i];
-    if (positions.empty()) continue;
+    const bool opens = static_cast<int>(i) == found.sharing && !found.opened.empty();
+    if (positions.empty() && !opens) continue;
     if (is_tokens(plan.attend.sources[i])) {
       attend_tokens_of(positions, masses);
       if (masses != nullptr) spread_logits(positions, row.pages(), tokens_in(positions.back()), masses);
       read += static_cast<int>(positions.size()) * layout.page;
     } else {
-      const SummaryPages summaries = summaries_of(row, scratch, i);
+      const SummaryPages summaries = weighed_summaries(row, thread, i);
+      if (opens) sharing = summaries;
+      if (positions.empty()) continue;
       attend_summaries(summaries, row.fields.pages, positions, row.query, group_, call_->scale, kernel, part);
       read += static_cast<int>(positions.size()) * summaries.entries;
     }
     all.join(part);
   }
   if (!found.opened.empty()) {
-    const SummaryPages summaries = summaries_of(row, scratch, static_cast<size_t>(found.sharing));
     const OpenedPages opened{row.tokens.pages, row.fields.pages, found.opened, row.last_tokens, masses};
-    attend_opened(kv_pages(row.kv_head), summaries, opened, row.query, group_, call_->scale, kernel, part);
+    attend_opened(kv_pages(row.kv_head), sharing, opened, row.query, group_, call_->scale, kernel, part);
     all.join(part);
     read += static_cast<int>(found.opened.size()) * (layout.page + 1);
   }

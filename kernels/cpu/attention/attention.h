@@ -107,6 +107,18 @@ struct OpenedPages {
 void attend_opened(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
                    float scale, float* scratch, const Partial& result);
 
+/// What a group of pages has one entry for.
+enum class GroupKind : uint8_t {
+  kPages,   // nothing: each page weighs what it weighs
+  kWhole,   // all its pages: each gets the mean of their logits
+  kShares,  // what its pages share, each by its logit
+};
+/// Weighs the pages of groups, of `group_pages` each, and the first of `kinds`: in `logits` [pages of the row, group] goes what,
+/// scaled, is added up for each page's entry, so that it may stand for products and bias of `summaries`. Of kShares a group
+/// weighs as many as it has pages if there is a bias. The last group may have fewer pages, which are kPages.
+void weigh_groups(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const GroupKind> kinds,
+                  int group_pages, const float* query, int group, float scale, float* scratch, float* logits);
+
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
 /// [group] gets the log2 of the sum of 2^score over all tokens.
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums);

@@ -281,6 +281,51 @@ void attend_opened_any(const KvPages& kv, const SummaryPages& summaries, const O
   attend_each(SharedTokens{kv, opened, logits, at.queries, at.padded, at.row}, at, static_cast<size_t>(group), result);
 }
 
+void weigh_groups_any(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const GroupKind> kinds,
+                      int group_pages, const float* query, int group, float scale, float* memory, float* logits) {
+  const TokenScratch at(memory, group, summaries.dim);
+  const auto heads = static_cast<size_t>(group);
+  const auto together = static_cast<size_t>(group_pages);
+  scale_queries(at, query, heads, static_cast<size_t>(summaries.dim), scale * kLog2E);
+  const EntryLogits known{summaries, scale * kLog2E};
+  for (size_t page = 0; page < pages.size(); ++page) {
+    const auto position = static_cast<int32_t>(page);
+    const float* const products = known.products(position, 0);
+    if (products == nullptr) widen_row(summaries.keys.type, summaries.keys.of_page(pages, position), summaries.dim, at.row);
+    for (size_t h = 0; h < heads; ++h) {
+      const float scaled =
+          products == nullptr ? product(at.queries + h * at.padded, at.row, at.padded) : products[h] * known.scale;
+      logits[page * heads + h] = scaled + known.bias(position, h);
+    }
+  }
+  const float count = summaries.bias == nullptr ? 0 : std::log2(static_cast<float>(group_pages));
+  for (size_t g = 0; g < kinds.size(); ++g) {
+    if (kinds[g] == GroupKind::kPages) continue;
+    for (size_t h = 0; h < heads; ++h) {
+      float* const own = logits + g * together * heads + h;
+      float sum = 0;
+      float largest = kNone;
+      for (size_t i = 0; i < together; ++i) {
+        sum += own[i * heads];
+        largest = std::max(largest, own[i * heads]);
+      }
+      const float mean = sum / static_cast<float>(group_pages);
+      if (kinds[g] == GroupKind::kWhole) {
+        // Without a bias the group counts as one entry, which its pages have equal parts of.
+        const float part = mean + count - std::log2(static_cast<float>(group_pages));
+        for (size_t i = 0; i < together; ++i) own[i * heads] = part;
+        continue;
+      }
+      float powers = 0;
+      for (size_t i = 0; i < together; ++i) powers += std::exp2(own[i * heads] - largest);
+      const float shift = mean + count - largest - std::log2(powers);
+      for (size_t i = 0; i < together; ++i) own[i * heads] += shift;
+    }
+  }
+  const float unscaled = 1 / (scale * kLog2E);
+  for (size_t i = 0; i < pages.size() * heads; ++i) logits[i] *= unscaled;
+}
+
 }  // namespace
 }  // namespace sluice::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -291,6 +336,7 @@ namespace sluice::cpu {
 HWY_EXPORT(attend_tokens_any);
 HWY_EXPORT(attend_summaries_any);
 HWY_EXPORT(attend_opened_any);
+HWY_EXPORT(weigh_groups_any);
 
 size_t token_scratch_floats(int group, int dim) {
   const auto heads = static_cast<size_t>(group);
@@ -311,6 +357,11 @@ void attend_summaries(const SummaryPages& summaries, std::span<const int32_t> pa
 void attend_opened(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
                    float scale, float* scratch, const Partial& result) {
   HWY_DYNAMIC_DISPATCH(attend_opened_any)(kv, summaries, opened, query, group, scale, scratch, result);
+}
+
+void weigh_groups(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const GroupKind> kinds,
+                  int group_pages, const float* query, int group, float scale, float* scratch, float* logits) {
+  HWY_DYNAMIC_DISPATCH(weigh_groups_any)(summaries, pages, kinds, group_pages, query, group, scale, scratch, logits);
 }
 
 }  // namespace sluice::cpu

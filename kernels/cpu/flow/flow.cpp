@@ -100,8 +100,12 @@ class CpuFlow final : public Flow {
   SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const override {
     auto& own = static_cast<Scratch&>(scratch);
     const AttendedSource& asked = plan_.attend.sources.at(source);
-    const int index = selection_index_[asked.selection];
-    SourcePages pages{.selected = {own.selection(index).data(), static_cast<size_t>(own.selection_size(index))}};
+    const auto selected = [&](NodeId id) -> std::span<const int32_t> {
+      if (id == kNoNode) return {};
+      const int index = selection_index_[id];
+      return {own.selection(index).data(), static_cast<size_t>(own.selection_size(index))};
+    };
+    SourcePages pages{.selected = selected(asked.selection), .opened = selected(asked.opened)};
     if (asked.keys.state >= 0) pages.keys = own.states()[static_cast<size_t>(asked.keys.state)];
     if (asked.values.state >= 0) pages.values = own.states()[static_cast<size_t>(asked.values.state)];
     const auto value = [&](NodeId id) { return value_of(plan_.graph, program_, id, 0, whole_row(row), own); };

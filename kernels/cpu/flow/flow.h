@@ -47,6 +47,7 @@ struct FlowRow {
 /// What a source of attention has in a row.
 struct SourcePages {
   std::span<const int32_t> selected;  // positions that its selection has, ascending
+  std::span<const int32_t> opened;    // those of which it opens the groups
   /// Its keys and values where these are states, [pages, entries, dim], as the last step left them; null: they are fields.
   const float* keys = nullptr;
   const float* values = nullptr;

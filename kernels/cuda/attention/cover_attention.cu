@@ -30,22 +30,34 @@ struct CoverArguments {
   float scale;  // of q . k, in base 2
 };
 
-/// Shared memory of a block: rings of slots, which hold a tile of tokens or of summaries; what merging needs; barriers; and a
-/// word of bits for each tile of summaries.
-template <DataType Type, int Dim, int Box>
+/// Shared memory of a block: rings of slots, which hold a tile of tokens, or of summaries and, behind them, their logits; what
+/// merging needs; barriers; and a word of bits for each tile of summaries.
+template <DataType Type, int Dim, int Box, bool Wide>
 struct CoverShape : Shape<Type, Dim, Box> {
   using S = Shape<Type, Dim, Box>;
   using Summaries = SummaryTile<Type, Dim>;
-  static constexpr int kLarger = S::kTileBytes > Summaries::kBytes ? S::kTileBytes : Summaries::kBytes;
+  static constexpr int kSummaryBytes =
+      Summaries::kBytes + Summaries::kEntries * (Wide ? 16 : 8) * static_cast<int>(sizeof(float));
+  static constexpr int kLarger = S::kTileBytes > kSummaryBytes ? S::kTileBytes : kSummaryBytes;
   static constexpr int kSlotBytes = (kLarger + 1023) / 1024 * 1024;
-  static constexpr size_t kSharedBytes = 1024 + static_cast<size_t>(S::kWarps) * S::kStages * kSlotBytes +
-                                         S::kMergeFloats * sizeof(float) + S::kWarps * S::kStages * 8;
+  static constexpr int kMostRingBytes = 180 << 10;  // of all warps
+  static constexpr int kRoom = kMostRingBytes / (S::kWarps * kSlotBytes);
+  static constexpr int kStages = S::kStages < kRoom ? S::kStages : kRoom;
+  static constexpr size_t kSharedBytes =
+      1024 + static_cast<size_t>(S::kWarps) * kStages * kSlotBytes + S::kMergeFloats * sizeof(float) + S::kWarps * kStages * 8;
 };
 
-__device__ __forceinline__ void copy_bytes(uint32_t target, const std::byte* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target), "l"(from),
-               "r"(bytes), "r"(barrier)
-               : "memory");
+// Numbers on their way to shared memory, for which all lanes ask: bulk copies of so short lines take longer to ask for.
+
+__device__ __forceinline__ void copy_piece(uint32_t target, const std::byte* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_number(uint32_t target, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(from) : "memory");
+}
+/// The barrier waits for what this thread has asked for, besides who arrives.
+__device__ __forceinline__ void wait_for_pieces(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 /// What a block has of a row. Entries of the list of opened pages go to its warps in turn, and then so do tiles of summaries.
@@ -87,10 +99,10 @@ struct Part {
 };
 
 /// The tiles of a warp, in the order in which it asks for them.
-template <DataType Type, int Dim, int Box>
+template <DataType Type, int Dim, int Box, bool Wide>
 class CoverTiles {
  public:
-  using S = CoverShape<Type, Dim, Box>;
+  using S = CoverShape<Type, Dim, Box, Wide>;
   using Summaries = typename S::Summaries;
 
   __device__ __forceinline__ CoverTiles(const CoverArguments& a, const Part& part, int warp)
@@ -134,23 +146,40 @@ class CoverTiles {
     const PageSummaries& summaries = a.cover.summaries;
     const int lane = threadIdx.x % 32;
     const int there = min(Summaries::kEntries, part.pages - summary_ * Summaries::kEntries);
+    const float* const logits = summaries.logits +
+                                (static_cast<int64_t>(part.sequence) * a.kv_heads + part.head) * summaries.row_stride +
+                                static_cast<int64_t>(summary_) * Summaries::kEntries * a.group;
+    for (int i = lane; i < there * a.group; i += 32) copy_number(target + Summaries::kBytes + i * 4, logits + i);
     if (summaries.states.blocks != nullptr) {
       write_states(a, part, there, target);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(barrier);
-      summary_ += S::kWarps;
-      return;
+    } else if (summaries.type == DataType::kBF16) {
+      copy_pieces<Summaries::kValueBytes>(a, part, there, target);
+    } else {
+      copy_pieces<Dim>(a, part, there, target);
     }
-    const uint32_t bytes = summaries.type == DataType::kBF16 ? Summaries::kValueBytes : Dim;
-    if (lane == 0) barrier_expect(barrier, there * bytes);
+    wait_for_pieces(barrier);
     __syncwarp();
-    if (lane < there) {
-      const std::byte* from = summaries.values + static_cast<size_t>(block_) * summaries.page_stride +
-                              static_cast<size_t>(part.head) * summaries.block_bytes;
-      copy_bytes(target + lane * Summaries::kRowBytes, from, bytes, barrier);
-    }
+    if (lane == 0) barrier_arrive(barrier);
     summary_ += S::kWarps;
     look_up_summaries(a, part);
+  }
+
+  /// The first `there` values of a tile, of `Bytes` each.
+  template <int Bytes>
+  __device__ __forceinline__ void copy_pieces(const CoverArguments& a, const Part& part, int there, uint32_t target) const {
+    constexpr int kPieces = Bytes / 16;
+    const PageSummaries& summaries = a.cover.summaries;
+    const std::byte* const base = summaries.values + static_cast<size_t>(part.head) * summaries.block_bytes;
+#pragma unroll 4
+    for (int i = 0; i < Summaries::kEntries * kPieces / 32; ++i) {
+      const int at = 32 * i + static_cast<int>(threadIdx.x) % 32;
+      const int entry = at / kPieces;
+      const int block = __shfl_sync(0xffffffffU, block_, entry);
+      const int piece = at % kPieces * 16;
+      if (entry < there)
+        copy_piece(target + entry * Summaries::kRowBytes + piece,
+                   base + static_cast<size_t>(block) * summaries.page_stride + piece);
+    }
   }
 
   /// The first `there` values of a tile, as bf16.
@@ -214,7 +243,17 @@ struct SummaryLogits {
   /// Of heads past the group's: those of its last.
   __device__ __forceinline__ float of(int page, int head) const {
     head = min(head, group - 1);
-    float logit = __fmaf_rn(__ldcg(logits + static_cast<int64_t>(page) * group + head), scale, common);
+    return of_product(__ldcg(logits + static_cast<int64_t>(page) * group + head), page, head);
+  }
+  /// Of the page at place `entry` of a tile, whose products are in shared memory.
+  __device__ __forceinline__ float of_tile(const float* products, int entry, int page, int head) const {
+    head = min(head, group - 1);
+    return of_product(products[entry * group + head], page, head);
+  }
+
+ private:
+  __device__ __forceinline__ float of_product(float product, int page, int head) const {
+    float logit = __fmaf_rn(product, scale, common);
     if (bias != nullptr) {
       logit = __fmaf_rn(__ldcg(bias + static_cast<int64_t>(page) * bias_heads + (bias_heads == 1 ? 0 : head)), kLog2E, logit);
     }
@@ -255,7 +294,7 @@ __device__ __forceinline__ void merge_parts(const CoverArguments& a, int row) {
 template <DataType Type, int Dim, int Box, bool Wide, bool Shares>
 __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     cover_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CoverArguments a) {
-  using S = CoverShape<Type, Dim, Box>;
+  using S = CoverShape<Type, Dim, Box, Wide>;
   using Summaries = typename S::Summaries;
   using Row = WarpRow<Type, Dim, Box, Wide>;
   constexpr int kEntries = Summaries::kEntries;
@@ -280,7 +319,7 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
 
   const int row = static_cast<int>(blockIdx.x) / a.parts;
   const Part part = Part::of<kEntries>(a, row, static_cast<int>(blockIdx.x) % a.parts);
-  CoverTiles<Type, Dim, Box> source(a, part, warp);
+  CoverTiles<Type, Dim, Box, Wide> source(a, part, warp);
   const auto copy = [&](int slot) {
     source.copy(&map, a, part, shared_address(ring + slot * S::kSlotBytes), ring_barriers + 8 * slot);
   };
@@ -363,10 +402,12 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     const int first = tile * kEntries;
     const uint32_t hidden = opened[tile - part.tile_begin];
     const auto counts = [&](int entry) { return part.has_summary(first + entry) && (hidden >> entry & 1) == 0; };
+    uint8_t* const values = ring + slot * S::kSlotBytes;
+    const float* const products = reinterpret_cast<const float*>(values + Summaries::kBytes);
+    barrier_wait(ring_barriers + 8 * slot, parity);
     attend_summaries<Summaries>(
-        ring + slot * S::kSlotBytes, a.cover.summaries.type, counts,
-        [&](int entry, int head) { return logits.of(first + entry, head); },
-        [&] { barrier_wait(ring_barriers + 8 * slot, parity); }, all);
+        values, a.cover.summaries.type, counts,
+        [&](int entry, int head) { return logits.of_tile(products, entry, first + entry, head); }, [] {}, all);
     next_slot();
   }
 
@@ -398,7 +439,7 @@ int words_of(const CoverArguments& a) {
 
 template <DataType Type, int Dim, int Box, bool Wide, bool Shares>
 void launch(const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
-  using S = CoverShape<Type, Dim, Box>;
+  using S = CoverShape<Type, Dim, Box, Wide>;
   static_assert(S::kSharedBytes <= 200 * 1024);
   const size_t bytes = S::kSharedBytes + words_of<Type, Dim>(a) * sizeof(uint32_t);
   auto* kernel = cover_kernel<Type, Dim, Box, Wide, Shares>;
@@ -459,6 +500,33 @@ int parts_of(int rows, int blocks) {
   return best;
 }
 
+/// The summaries as their groups weigh.
+PageSummaries weighed(const PagedKv& kv, const DecodeShape& shape, const Cover& cover, Stream stream) {
+  PageSummaries summaries = cover.summaries;
+  if (cover.groups.pages == 1) return summaries;
+  weigh_groups({.logits = summaries.logits,
+                .bias = summaries.bias,
+                .row_stride = summaries.row_stride,
+                .bias_heads = summaries.bias_heads,
+                .common_bias = summaries.common_bias,
+                .attended = cover.opened.positions,
+                .attended_counts = cover.opened.counts,
+                .attended_stride = cover.opened.stride,
+                .lengths = cover.lengths,
+                .sequences = shape.sequences,
+                .kv_heads = kv.kv_heads,
+                .group = shape.group,
+                .page = kv.layout.page,
+                .most_pages = cover.most_pages,
+                .scale = shape.scale},
+               cover.groups, stream);
+  summaries.logits = cover.groups.logits;
+  summaries.row_stride = cover.groups.stride;
+  summaries.bias = nullptr;
+  summaries.common_bias = 0;
+  return summaries;
+}
+
 }  // namespace
 
 void attend_cover(const DecodeAttention& attention, const DecodeShape& shape, const Cover& cover, const void* q, void* out,
@@ -467,8 +535,10 @@ void attend_cover(const DecodeAttention& attention, const DecodeShape& shape, co
   if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
   const int rows = shape.sequences * kv.kv_heads;
   if (rows == 0) return;
+  Cover grouped = cover;
+  grouped.summaries = weighed(kv, shape, cover, stream);
   const CoverArguments a{
-      .cover = cover,
+      .cover = grouped,
       .q = static_cast<const uint16_t*>(q),
       .query_stride = shape.query_stride > 0 ? shape.query_stride : int64_t{kv.kv_heads} * shape.group * kv.layout.head_dim,
       .out = static_cast<uint16_t*>(out),

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/decode_attention.h"
+#include "kernels/cuda/attention/page_groups.h"
 #include "kernels/cuda/codegen/arguments.h"
 
 namespace sluice::cuda {
@@ -50,6 +51,7 @@ struct Cover {
   /// Of an opened page that has a summary this says what the page weighs, and its tokens share that by a softmax of their own;
   /// else they weigh what they weigh.
   bool shares = false;
+  PageGroups groups = {};
   const int32_t* lengths = nullptr;        // [sequences] tokens
   int most_pages = 0;                      // of a sequence
   unsigned long long* attended = nullptr;  // gets the pages that as many entries as there are summaries would fill; may be null
@@ -64,8 +66,8 @@ struct Cover {
 ///
 /// One kernel. A block has a row, or an equal part of it where rows are few: a part of its opened pages and a part of its
 /// summaries. Each warp streams pages, then summaries, through a ring of its own. The keys of summaries are not read: the index
-/// stage has their logits. Parts are merged by the block that ends last, in their order. `workspace` is as
-/// DecodeAttention::workspace_bytes has it.
+/// stage has their logits. A kernel before it weighs groups of pages, where there are any. Parts are merged by the block that
+/// ends last, in their order. `workspace` is as DecodeAttention::workspace_bytes has it.
 void attend_cover(const DecodeAttention& attention, const DecodeShape& shape, const Cover& cover, const void* q, void* out,
                   void* workspace, Stream stream);
 

@@ -114,6 +114,10 @@ struct alignas(64) AttentionArguments {
   float scale;                  // of q . k, in base 2
   int own_rows;                 // of a block: so many KV heads of one sequence, at most kMostOwnRows
   int list_room;                // pages that a row may select
+  // Of cover_in_cluster, what warps have room for (ClusterRings).
+  int ring_bytes;     // of all warps, of tiles of fields and then of K and V
+  int value_stages;   // tiles of K and V of a warp
+  int summary_turns;  // tiles of summaries of a warp
 };
 
 }  // namespace sluice::cuda

@@ -6,6 +6,11 @@
 
 namespace sluice::cuda::codegen {
 
+int64_t value_tile_bytes(const PageLayout& layout) {
+  constexpr int64_t kTileTokens = 16;
+  return 2 * kTileTokens * layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
+}
+
 int box_tokens(const PageLayout& layout) { return layout.page % 16 == 0 ? 16 : 8; }
 
 int64_t received_numbers(const FlowGraph& graph) {

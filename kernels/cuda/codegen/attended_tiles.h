@@ -11,6 +11,10 @@ namespace sluice::cuda::codegen {
 
 inline constexpr int64_t kValueBytes = 16 << 10;  // of a warp's ring (kUnderWay in decode_tile.cuh)
 inline constexpr int64_t kSwizzleBytes = 1024;    // that rings are aligned to
+inline constexpr int kOwnStep = 32;               // pages: each block of a cluster has a multiple of so many under a cover
+
+/// Bytes of a tile: Shape::kTileBytes.
+int64_t value_tile_bytes(const PageLayout& layout);
 
 /// Numbers that a block of a cluster receives of the outputs that it merges: ClusterTarget::kNumbers.
 int64_t received_numbers(const FlowGraph& graph);

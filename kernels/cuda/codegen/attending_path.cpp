@@ -1,6 +1,7 @@
 #include "kernels/cuda/codegen/attending_path.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/selection_plan.h"
@@ -53,7 +54,34 @@ AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& ke
 }
 
 bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared) {
-  return !kernel.name.empty() && static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, 1, 1)) < most_shared;
+  if (kernel.name.empty()) return false;
+  const bool in_turn = kernel.summary_bytes > 0;
+  const ClusterRings least{.value_stages = in_turn ? 1 : kernel.most_value_stages(), .summary_turns = in_turn ? 1 : 0};
+  return static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, least, 1)) < most_shared;
+}
+
+/// As much as fits of what rings may have. Where not all summaries do they come in turn, unless pages are heavy: more warps than
+/// these score them in less time than is saved.
+std::optional<ClusterRings> rings_of(const ClusterAttendingKernel& kernel, int pages, int blocks, int room, size_t most_shared) {
+  const auto fits = [&](const ClusterRings& rings) {
+    return static_cast<size_t>(kernel.shared_bytes(pages, blocks, rings, room)) <= most_shared;
+  };
+  const int turns = kernel.most_summary_turns(pages, blocks);
+  ClusterRings rings{.value_stages = kernel.most_value_stages(), .summary_turns = turns};
+  if (!fits(rings)) {
+    if (turns < 2 || kernel.scored_bytes >= kHeavyPage) return {};
+    rings = {.stages = 2, .value_stages = 1, .summary_turns = 1};
+    if (!fits(rings)) return {};
+    const auto grow = [&](int ClusterRings::*number, int most) {
+      ClusterRings larger = rings;
+      while (++(larger.*number) <= most && fits(larger)) rings = larger;
+    };
+    grow(&ClusterRings::summary_turns, 2);
+    grow(&ClusterRings::value_stages, kernel.most_value_stages());
+    grow(&ClusterRings::summary_turns, turns - 1);
+  }
+  for (ClusterRings deeper = rings; ++deeper.stages <= kMostStages && fits(deeper);) rings = deeper;
+  return rings;
 }
 
 ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
@@ -62,18 +90,16 @@ ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const Clus
   if (kernel.name.empty() || pages > kMostHeldPages) return {};
   // Measured on an H200: a block scores 2048 pages, and attends, in the time of several kernels; with fewer pages it takes less.
   constexpr int kMostScored = 2048;
-  ClusterAttendingPath path{.held_pages = round_up(pages, 32), .stages = 1, .list_room = most_selected(layout, leaves, pages)};
+  ClusterAttendingPath path{.held_pages = round_up(pages, 32), .list_room = most_selected(layout, leaves, pages)};
   // By the rows alone: how many blocks share an output decides in which order it is summed up, and `pages` is but a bound.
   for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
     if (rows <= at_once.at(static_cast<size_t>(cluster))) path.cluster = cluster;
   }
   if (path.cluster == 0 || pages > path.cluster * kMostScored) return {};
-  const auto bytes = [&](int stages) {
-    return static_cast<size_t>(kernel.shared_bytes(path.held_pages, path.cluster, stages, path.list_room));
-  };
-  if (bytes(1) > most_shared) return {};
-  while (path.stages < kMostStages && bytes(path.stages + 1) <= most_shared) ++path.stages;
-  path.shared_bytes = bytes(path.stages);
+  const std::optional<ClusterRings> rings = rings_of(kernel, path.held_pages, path.cluster, path.list_room, most_shared);
+  if (!rings) return {};
+  path.rings = *rings;
+  path.shared_bytes = static_cast<size_t>(kernel.shared_bytes(path.held_pages, path.cluster, path.rings, path.list_room));
   return path;
 }
 

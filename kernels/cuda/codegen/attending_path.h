@@ -44,7 +44,7 @@ AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& ke
 struct ClusterAttendingPath {
   int cluster = 0;  // blocks; 0: there is no such kernel, or it would not be worth it
   int held_pages = 0;
-  int stages = 0;  // of each warp's ring
+  ClusterRings rings = {};
   int list_room = 0;
   size_t shared_bytes = 0;
 };

@@ -4,12 +4,14 @@
 #include "kernels/cuda/codegen/attended_tiles.h"
 #include "kernels/cuda/codegen/cluster_writer.h"
 #include "kernels/cuda/codegen/kernel_writers.h"
+#include "kernels/cuda/primitives/round_up.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice::cuda::codegen {
 namespace {
 
+constexpr int64_t kWarps = kAttenderThreads / 32;
 constexpr const char* kName = "attend_in_cluster";
 
 /// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
@@ -116,12 +118,27 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
 }  // namespace
 
 // Of all that a writer of such a kernel may place.
-int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, int stages, int64_t room) const {
-  constexpr int64_t kWarps = kAttenderThreads / 32;
+int ClusterAttendingKernel::most_value_stages() const { return static_cast<int>(kValueBytes / value_bytes); }
+
+int64_t ClusterAttendingKernel::summary_tiles(int64_t pages, int blocks) const {
+  if (summary_pages == 0) return 0;
+  return ((pages / kOwnStep + blocks - 1) / blocks) * (kOwnStep / summary_pages);
+}
+
+int ClusterAttendingKernel::most_summary_turns(int64_t pages, int blocks) const {
+  return static_cast<int>((summary_tiles(pages, blocks) + kWarps - 1) / kWarps);
+}
+
+int64_t ClusterAttendingKernel::ring_bytes(const ClusterRings& rings) const {
+  return kWarps * round_up(std::max(rings.value_stages * value_bytes, rings.stages * stage_bytes), int64_t{16});
+}
+
+int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, const ClusterRings& rings, int64_t room) const {
   static_assert(kWarps * kValueBytes >= kSelectionBytes);
-  const int64_t own = (pages / 32 + blocks - 1) / blocks;  // by 32
+  const int64_t own = (pages / kOwnStep + blocks - 1) / blocks;
   return fixed_bytes + page_bytes * pages + pages / 32 * static_cast<int64_t>(sizeof(uint32_t)) + listed_bytes * room +
-         own_bytes * own + kSwizzleBytes + kWarps * std::max(kValueBytes, stages * stage_bytes);
+         own_bytes * own + kSwizzleBytes + ring_bytes(rings) +
+         std::min(summary_tiles(pages, blocks), int64_t{rings.summary_turns} * kWarps) * summary_bytes;
 }
 
 ClusterAttendingKernel write_cluster_attending_kernel(const FlowLayout& layout, Writer& writer) {

@@ -14,7 +14,6 @@ namespace {
 
 constexpr const char* kName = "cover_in_cluster";
 constexpr int64_t kBarrierBytes = 8;
-constexpr int kOwnStep = 32;  // pages
 
 /// What a tile of summaries is: SummaryTile in cover_row.cuh.
 struct SummaryShape {
@@ -25,7 +24,6 @@ struct SummaryShape {
       : entries(layout.kv == DataType::kBF16 ? 32 : 16), row_bytes(2 * layout.head_dim + 16) {}
 
   int64_t tile_bytes() const { return entries * row_bytes; }
-  int tiles_of_own_step() const { return kOwnStep / entries; }
 };
 
 const AttendedSource& summaries_of(const Plan& plan) { return plan.attend.sources.at(1); }
@@ -44,7 +42,8 @@ class ClusterCoverWriter final : public ClusterWriter {
   /// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row, what else is held
   /// is of the block's own pages.
   ClusterAttendingKernel place_memory();
-  /// ask_summaries(): sends for the values of the summaries of this block's pages but the newest, which is always opened.
+  /// ask_summary(tile, slot): sends for the values of summaries of this block's pages but the newest, which is always opened;
+  /// ask_summaries(): for as many as there is room for.
   void write_summary_asking();
   /// Every block lists what is selected: few pages of the best that blocks tell each other, others of the whole row.
   void write_selection();
@@ -59,8 +58,9 @@ class ClusterCoverWriter final : public ClusterWriter {
 ClusterAttendingKernel ClusterCoverWriter::place_memory() {
   ClusterAttendingKernel kernel = open_kernel(kName);
   kernel.listed_bytes = 2 * kNumberBytes;
-  kernel.own_bytes =
-      shape_.tiles_of_own_step() * (shape_.tile_bytes() + kBarrierBytes) + kOwnStep * layout_.held_numbers * kNumberBytes;
+  kernel.own_bytes = kOwnStep * layout_.held_numbers * kNumberBytes;
+  kernel.summary_bytes = shape_.tile_bytes() + kBarrierBytes;
+  kernel.summary_pages = shape_.entries;
   writer_.line("using Summaries = decode::SummaryTile<Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}>;",
                graph_.geometry.head_dim);
   writer_.line("static_assert(Summaries::kEntries == {} && Summaries::kRowBytes == {});", shape_.entries, shape_.row_bytes);
@@ -71,9 +71,9 @@ ClusterAttendingKernel ClusterCoverWriter::place_memory() {
   writer_.write("int* const positions = list + t.list_room;");
   // All before are multiples of 16 bytes but for the words, and the list: the rings' alignment has room for both.
   place_rings("positions + t.list_room");
-  writer_.line("uint8_t* const summaries = rings + kWarps * max({}, a.stages * {});", kValueBytes, kernel.stage_bytes);
-  writer_.line("const int own_tiles = own_pages / {};", shape_.entries);
-  writer_.write("uint64_t* const summary_barriers = reinterpret_cast<uint64_t*>(summaries + own_tiles * Summaries::kBytes);");
+  writer_.write("uint8_t* const summaries = rings + t.ring_bytes;");
+  writer_.line("const int summary_slots = min(own_pages / {}, t.summary_turns * kWarps);", shape_.entries);
+  writer_.write("uint64_t* const summary_barriers = reinterpret_cast<uint64_t*>(summaries + summary_slots * Summaries::kBytes);");
   return kernel;
 }
 
@@ -83,30 +83,33 @@ void ClusterCoverWriter::write_summary_asking() {
   const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
   const bool pairs = layout_.plan.has_field_pages();
   writer_.write("const int lasting = has_newest ? count - 1 : count;");
-  writer_.open("for (int tile = warp; tile < own_tiles; tile += kWarps)");
-  writer_.write("if (lane == 0) barrier_init(shared_address(summary_barriers + tile), 32);");
+  writer_.open("for (int slot = warp; slot < summary_slots; slot += kWarps)");
+  writer_.write("if (lane == 0) barrier_init(shared_address(summary_barriers + slot), 32);");
   writer_.close();
   writer_.write("publish_barriers();");
   writer_.write("__syncwarp();  // no other warp uses these barriers");
-  writer_.open("const auto ask_summaries = [&]");
-  writer_.write("#pragma unroll 1");
-  writer_.open("for (int tile = warp; tile * Summaries::kEntries < count; tile += kWarps)");
+  writer_.open("const auto ask_summary = [&](int tile, int slot)");
   writer_.write("const int at = tile * Summaries::kEntries + lane;");
   writer_.line("const int id = lane < Summaries::kEntries && at < lasting ? row.{}[first + at] : 0;",
                pairs ? "field_ids" : "ids");
   const int64_t pieces = bytes / 16;
-  writer_.write("#pragma unroll");
+  writer_.write("#pragma unroll 2");
   writer_.open("for (int i = 0; i < {}; ++i)", shape_.entries * pieces / 32);
   writer_.line("const int entry = (32 * i + lane) / {};", pieces);
   writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);
   writer_.write("const int page = __shfl_sync(~0U, id, entry);");
   writer_.write(
-      "const uint32_t to = shared_address(summaries + tile * Summaries::kBytes + entry * Summaries::kRowBytes) + piece;");
+      "const uint32_t to = shared_address(summaries + slot * Summaries::kBytes + entry * Summaries::kRowBytes) + piece;");
   writer_.line("if (tile * Summaries::kEntries + entry < lasting) copy_piece(to, row.{}(page) + {} + piece);",
                pairs ? "field_block" : "block", offset);
   writer_.close();
-  writer_.write("arrive_with_pieces(shared_address(summary_barriers + tile));");
-  writer_.close();
+  writer_.write("arrive_with_pieces(shared_address(summary_barriers + slot));");
+  writer_.close(";");
+  writer_.open("const auto ask_summaries = [&]");
+  writer_.write("#pragma unroll 1");
+  writer_.write(
+      "for (int tile = warp; tile < summary_slots && tile * Summaries::kEntries < count; tile += kWarps) ask_summary(tile, "
+      "tile);");
   writer_.close(";");
 }
 
@@ -168,26 +171,35 @@ void ClusterCoverWriter::write_attention() {
   const int page = graph_.geometry.page;
   const char* const shares = source_.shares ? "true" : "false";
   declare_covered();
-  writer_.write("uint8_t* const own_ring = rings + warp * Tile::kStages * Tile::kTileBytes;");
+  writer_.write("uint8_t* const own_ring = rings + warp * t.value_stages * Tile::kTileBytes;");
   writer_.write("const uint32_t filled = shared_address(value_barriers + warp * Tile::kStages);");
   writer_.write("const int place = blocks.rank + blocks.count * warp;");
   writer_.write("const int step = blocks.count * kWarps;");
   writer_.line("OpenedTiles<Tile, kBox, {}> tiles_asked(list, chosen, place, step);", page);
   writer_.open("if (lane == 0)");
   writer_.write("#pragma unroll 1");
-  writer_.write("for (int slot = 0; slot < Tile::kStages; ++slot)");
+  writer_.write("for (int slot = 0; slot < t.value_stages; ++slot)");
   writer_.write("  tiles_asked.copy(a, t, row.head, shared_address(own_ring + slot * Tile::kTileBytes), filled + 8 * slot);");
   writer_.close();
   writer_.line("decode::CoverRow<AttendedRow, Tile::kElement == 2 ? DataType::kBF16 : DataType::kE4M3, {}> all;",
                graph_.geometry.head_dim);
+  writer_.write("Turn turn;");
   writer_.write("#pragma unroll 1");
   writer_.open("for (int tile = warp; tile * Summaries::kEntries < count; tile += kWarps)");
+  writer_.write("const int slot = warp + turn.index * kWarps;");
   writer_.line(
-      "attend_own_summaries<Summaries, DataType::{}>(covered, tile, summaries + tile * Summaries::kBytes, "
-      "shared_address(summary_barriers + tile), all);",
+      "attend_own_summaries<Summaries, DataType::{}>(covered, tile, summaries + slot * Summaries::kBytes, "
+      "shared_address(summary_barriers + slot), turn.parity, all);",
       graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kBF16   ? "kBF16"
       : graph_.fields[static_cast<size_t>(source_.values.field)].type == DataType::kE4M3 ? "kE4M3"
                                                                                          : "kE5M2");
+  writer_.write("const int later = tile + t.summary_turns * kWarps;");
+  // Where all have room this is not to be in the way of what comes.
+  writer_.open("if (__builtin_expect(later * Summaries::kEntries < count, 0))");
+  writer_.write("__syncwarp();");
+  writer_.write("ask_summary(later, slot);");
+  writer_.close();
+  writer_.write("turn.next(t.summary_turns);");
   writer_.close();
   writer_.line(
       "attend_opened<{}, {}, Tile>(a, t, row, covered, positions, chosen, place, step, own_ring, filled, tiles_asked, mine, "
@@ -235,6 +247,7 @@ std::string why_not_attending_under_cover(const FlowLayout& layout) {
   const Node& selection = layout.node(layout.selections.front().node);
   if (selection.op != Op::kTopK) return "pages are opened otherwise than by exact top-k";
   if (!graph.saves.empty()) return "it saves a state";
+  if (summaries_of(layout.plan).group_pages > 1) return "pages have summaries together (levels = 2)";
   if (summaries_of(layout.plan).values.state >= 0) return "its summaries are states";
   if (graph.selects_under_masks()) return "it sees parts of pages";
   const std::vector<NodeId> leaves = leaf_selections(graph);

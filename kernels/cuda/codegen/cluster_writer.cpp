@@ -17,7 +17,9 @@ ClusterAttendingKernel ClusterWriter::open_kernel(const char* name) {
   ClusterAttendingKernel kernel{.name = name,
                                 .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
                                 .page_bytes = 2 * kNumberBytes,  // a score and a place in the pool
-                                .stage_bytes = bytes_in_stage()};
+                                .stage_bytes = bytes_in_stage(),
+                                .value_bytes = value_tile_bytes(layout_.plan.layout)};
+  for (const CopiedRun& run : runs_) kernel.scored_bytes += int64_t{run.bytes} * run.lines;
   writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
   kernel.fixed_bytes += numbers * kNumberBytes;
   writer_.line("using Target = ClusterTarget<{}, {}>;", graph_.geometry.group, graph_.geometry.head_dim);

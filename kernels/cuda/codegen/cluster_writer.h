@@ -13,7 +13,7 @@ class ClusterWriter : public HeldRowWriter {
  protected:
   static constexpr int64_t kNumberBytes = 4;
 
-  ClusterWriter(const FlowLayout& layout, Writer& writer) : HeldRowWriter(layout, writer, kRowBlocks) {}
+  ClusterWriter(const FlowLayout& layout, Writer& writer) : HeldRowWriter(layout, writer, kRowBlocks) { most_groups_ = 4; }
   ~ClusterWriter() = default;
 
   /// Opens the kernel, whose blocks have scores and places in the pool of the whole row; these end where `row_ids` +

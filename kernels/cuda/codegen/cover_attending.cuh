@@ -191,7 +191,7 @@ __device__ __forceinline__ void attend_opened(const FlowArguments& a, const Atte
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncwarp();
       if (lane == 0) tiles.copy(a, attention, row.head, shared_address(tile), filled + 8 * slot.index);
-      slot.next(Tile::kStages);
+      slot.next(attention.value_stages);
     }
     if constexpr (kShares) {
       if (shares) {
@@ -205,10 +205,11 @@ __device__ __forceinline__ void attend_opened(const FlowArguments& a, const Atte
   if constexpr (!kShares) all.add(mine);
 }
 
-/// Adds the summaries of tile `tile` of this block's pages, which are in `values` once `barrier` says so, to `all`. By a warp.
+/// Adds the summaries of tile `tile` of this block's pages, which are in `values` once the phase of `barrier` ends that has
+/// `parity`, to `all`. By a warp.
 template <class Summaries, DataType kType, class All, class Covered>
 __device__ __forceinline__ void attend_own_summaries(const Covered& covered, int tile, uint8_t* values, uint32_t barrier,
-                                                     All& all) {
+                                                     uint32_t parity, All& all) {
   const int begin = tile * Summaries::kEntries;
   const uint32_t hidden = covered.opened[begin / 32] >> begin % 32;
   const auto counts = [&](int entry) {
@@ -216,7 +217,7 @@ __device__ __forceinline__ void attend_own_summaries(const Covered& covered, int
   };
   decode::attend_summaries<Summaries>(
       values, kType, counts, [&](int entry, int head) { return covered.of_own(begin + entry, head); },
-      [&] { barrier_wait(barrier, 0); }, all);
+      [&] { barrier_wait(barrier, parity); }, all);
 }
 
 /// Adds what a row attends to under a cover to the totals: pages that are opened, and as many as entries for the others fill.

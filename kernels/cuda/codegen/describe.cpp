@@ -65,6 +65,10 @@ class Description {
   }
 
   void attention() {
+    const std::vector<AttendedSource>& sources = plan_.attend.sources;
+    const auto is_grouped = [](const AttendedSource& source) { return source.group_pages > 1; };
+    if (std::any_of(sources.begin(), sources.end(), is_grouped))
+      launch("groups", "what pages weigh that have a summary together");
     launch("attention", plan_.attend.is_plain()
                             ? "over the lists"
                             : "over the lists and, in the same softmax, summaries of other pages, whose keys are "

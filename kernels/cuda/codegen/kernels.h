@@ -46,17 +46,40 @@ struct AttendingKernel {
 };
 
 /// The kernel that does the same for few rows: a cluster of blocks of kAttenderThreads, each with a multiprocessor, has a row.
-struct ClusterAttendingKernel {
-  std::string name;          // empty: there is none
-  int64_t fixed_bytes = 0;   // of a block, whatever the row
-  int64_t page_bytes = 0;    // for each page of the row, whichever block has it
-  int64_t listed_bytes = 0;  // for each page that the row may select
-  int64_t own_bytes = 0;     // for each 32 pages of the block
-  int64_t stage_bytes = 0;   // of a stage of a warp's ring
+/// Bytes of fields from which on a page takes long to score.
+inline constexpr int kHeavyPage = 1024;
 
+/// Tiles that each warp of a block has room for.
+struct ClusterRings {
+  int stages = 1;         // of fields, ...
+  int value_stages = 1;   // ... and of K and V in the same place
+  int summary_turns = 0;  // of summaries: all of its own, or some in turn
+};
+
+struct ClusterAttendingKernel {
+  std::string name;           // empty: there is none
+  int64_t fixed_bytes = 0;    // of a block, whatever the row
+  int64_t page_bytes = 0;     // for each page of the row, whichever block has it
+  int64_t listed_bytes = 0;   // for each page that the row may select
+  int64_t own_bytes = 0;      // for each 32 pages of the block
+  int64_t scored_bytes = 0;   // of the fields of a page that are read to score it
+  int64_t stage_bytes = 0;    // of a tile of fields
+  int64_t value_bytes = 0;    // of a tile of K and V
+  int64_t summary_bytes = 0;  // of a tile of summaries, with what tells that it is there; 0: nothing is attended to but tokens
+  int summary_pages = 0;      // of such a tile
+
+  /// Tiles of K and V that a warp asks for where there is no need to save memory.
+  int most_value_stages() const;
+  /// Tiles of summaries that a warp has at most, if blocks have an equal part of so many pages (a multiple of 32) each.
+  int most_summary_turns(int64_t pages, int blocks) const;
+  /// Of all warps, of fields, K and V.
+  int64_t ring_bytes(const ClusterRings& rings) const;
   /// Dynamic shared memory of one of `blocks` blocks whose row has so many pages (a multiple of 32), of which it selects at most
-  /// `room`, with rings of so many stages.
-  int64_t shared_bytes(int64_t pages, int blocks, int stages, int64_t room) const;
+  /// `room`.
+  int64_t shared_bytes(int64_t pages, int blocks, const ClusterRings& rings, int64_t room) const;
+
+ private:
+  int64_t summary_tiles(int64_t pages, int blocks) const;
 };
 
 /// CUDA source of a flow, without includes.

@@ -88,13 +88,15 @@ std::string Product::bound_name() const {
 }
 
 std::string Product::query_shape(bool compact) const {
-  return fmt::format("QueryShape<{}, {}, {}{}>", steps(), results, compact, size_of(type) == 1 ? ", true" : "");
+  return fmt::format("QueryShape<{}, {}, {}{}>", steps(), results, compact || of_bytes(), of_bytes() ? ", true" : "");
 }
 
 int64_t Product::query_bytes(bool compact) const {
   constexpr int64_t kLaneBytes = 8;
-  const int lanes = joins_parts() || (compact && tiles() == 1) ? 4 * results : 32;  // of a tile
-  return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * lanes * kLaneBytes;
+  constexpr int64_t kScaleBytes = 16;                                                               // what sums are multiplied by
+  const int lanes = joins_parts() || ((compact || of_bytes()) && tiles() == 1) ? 4 * results : 32;  // of a tile
+  return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * lanes * kLaneBytes +
+         (of_bytes() ? kScaleBytes : 0);
 }
 
 std::optional<Product> find_product(const FlowLayout& layout, NodeId id) {

@@ -24,7 +24,8 @@ inline constexpr const char* kProductsTaken =
     "32 results a line";
 
 /// A sum over channels that tensor cores compute: of q * a, or, as in Quest, of max(q * a, q * b) or min(q * a, q * b). `a` and
-/// `b` are parts of blocks in bf16, or in 8 bits, which become bf16 on their way, [page, ..., dim]; q depends on the query alone,
+/// `b` are parts of blocks in bf16, or in 8 bits, which become float16 on their way, [page, ..., dim]; q depends on the query
+/// alone,
 /// [..., dim]. For a channel, max(q * a, q * b) is q * max(a, b) where q >= 0 and q * min(a, b) elsewhere, so the sum is two
 /// ordinary ones, each over the channels of one sign.
 struct Product {
@@ -46,6 +47,8 @@ struct Product {
   int tiles() const { return (results + 7) / 8; }
   /// Whether one product has all parts of the query side by side (QueryShape::kJoinsParts).
   bool joins_parts() const { return results <= 2; }
+  /// Whether lines are of 8 bits.
+  bool of_bytes() const { return size_of(type) == 1; }
   /// "kNone"
   std::string bound_name() const;
   /// "QueryShape<8, 1, false>", of the split query in shared memory (row.cuh); `compact`: without lanes that only have zeros.

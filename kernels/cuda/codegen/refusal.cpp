@@ -39,16 +39,6 @@ std::optional<Refusal> refusal_of_cover(const Plan& plan) {
   return {};
 }
 
-std::optional<Refusal> refusal_of_after(const Plan& plan) {
-  const FlowGraph& graph = plan.graph;
-  if (plan.after.empty()) return {};
-  if (!graph.patterns.empty() && graph.mass_rows != 0) {
-    return Refusal{"flow.after for prompts under a pattern; device \"cuda\" runs it for prompts that see everything",
-                   "use prompt_mass = \"none\", prefill = \"dense\", or --device cpu"};
-  }
-  return {};
-}
-
 }  // namespace
 
 std::optional<Refusal> refusal_of(const PageLayout& layout) {
@@ -69,8 +59,9 @@ std::optional<Refusal> refusal_of_attention(const Plan& plan) {
   if (!plan.attend.is_plain()) {
     if (auto refusal = refusal_of_cover(plan)) return refusal;
   }
-  if (auto refusal = refusal_of_after(plan)) return refusal;
-  const size_t united = leaf_selections(plan.graph).size();
+  size_t united = leaf_selections(plan.graph).size();
+  for (const AttendedSource& source : plan.attend.sources)
+    united = std::max(united, leaf_selections(plan.graph, source.opened).size());
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
                  "unite fewer, or use --device cpu"};

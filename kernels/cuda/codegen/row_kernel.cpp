@@ -157,6 +157,9 @@ bool newest_is_kept(const FlowLayout& layout) {
 std::string why_not_whole_rows(const FlowLayout& layout) {
   if (layout.plan.attend.selection() == kNoNode) return "it selects nothing";
   if (layout.launches.empty()) return "it computes nothing";
+  const std::vector<AttendedSource>& sources = layout.plan.attend.sources;
+  const auto opens = [](const AttendedSource& source) { return source.opened != kNoNode; };
+  if (std::any_of(sources.begin(), sources.end(), opens)) return "groups of pages are opened by a selection of their own";
   if (!layout.after.empty() && layout.plan.graph.saves_in(Stage::kIndex)) {
     return "what it saves waits in device memory for the after stage";
   }

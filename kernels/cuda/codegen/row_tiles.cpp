@@ -9,12 +9,14 @@ namespace sluice::cuda::codegen {
 namespace {
 
 constexpr int kProductLines = 16;          // of a matrix product
-constexpr int kMostTileLines = 32;         // which lanes ask for one by one
+constexpr int kMostTileLines = 32;         // which lanes ask for one by one ...
+constexpr int kMostWholeLines = 64;        // ... or with those of their page
 constexpr int64_t kMostTileNumbers = 512;  // of a warp: what products give pages of a tile
 constexpr int kMostBytesInPieces = 256;    // of a line
 constexpr int64_t kMostStageBytes = 4400;  // of a warp, so that all have several stages
+constexpr int64_t kMostLinesBytes = 4800;  // the same where a page has several lines
 
-/// Pages of a tile: as many as make one matrix product, or two where a page has many lines, and no more than there is room for.
+/// Pages of a tile: as many as make one matrix product, or some where a page has many lines, and no more than there is room for.
 int tile_pages_of(const std::vector<Product>& products, const std::vector<CopiedRun>& runs) {
   int lines = 1;
   int64_t numbers = 0;  // a page
@@ -24,14 +26,24 @@ int tile_pages_of(const std::vector<Product>& products, const std::vector<Copied
   }
   int64_t bytes = 0;  // a page
   for (const CopiedRun& run : runs) bytes += int64_t{run.lines} * run.stride();
+  const bool whole = std::all_of(runs.begin(), runs.end(), [](const CopiedRun& run) { return run.whole || run.lines == 1; });
+  const int most_lines = whole ? kMostWholeLines : kMostTileLines;
   const auto fit = [&](int pages) {
     const bool in_one = pages * lines <= kProductLines;
-    return (in_one || (pages * lines <= kMostTileLines && pages * numbers <= kMostTileNumbers)) &&
-           pages * bytes <= kMostStageBytes;
+    return (in_one || (pages * lines <= most_lines && pages * numbers <= kMostTileNumbers)) &&
+           pages * bytes <= (lines > 1 ? kMostLinesBytes : kMostStageBytes);
   };
   int pages = kProductLines;
   while (pages > 1 && !fit(pages)) pages /= 2;
   return pages;
+}
+
+/// Groups of sixteen lines of a tile that are multiplied together, so that they share what is read of the query: all, if
+/// there are registers for the sums of so many.
+int groups_of(const Product& product, int lines, int most) {
+  const int groups = (lines + kProductLines - 1) / kProductLines;
+  if (product.bound != Product::Bound::kNone) return 1;
+  return std::min(groups, std::max(1, most / product.tiles()));
 }
 
 }  // namespace
@@ -199,18 +211,20 @@ void RowTilesWriter::write_fold(const Product& product) {
   at(index, Axis::kPage) = "p";
   writer_.line("{} = x;", *place_of(scope_, id, index));
   writer_.close(";");
-  writer_.line("odd |= fold_products<{}, {}, {}, {}>(sums, {}, counts, give);", reduction_of(node(id).op).op, product.lines,
-               product.results, product.fold.of_results,
+  writer_.line("const bool whole = tile_count == {} && tile_first + tile_count < row.pages;", scope_.tile_pages);
+  writer_.line("odd |= fold_products<{}, {}, {}, {}>(sums, {}, whole, counts, give);", reduction_of(node(id).op).op,
+               product.query_shape(compact_queries_), product.lines, product.fold.of_results,
                reduction_of(node(product.node).op).mean ? fmt::format("{}", product.dim) : "1");
 }
 
 /// Stores `sums` where the value belongs; `odd` if any is not finite.
-void RowTilesWriter::write_product_results(const Product& product) {
+void RowTilesWriter::write_product_results(const Product& product, int groups) {
+  const int numbers = 4 * product.tiles();  // of a lane, in a group
   writer_.write("#pragma unroll");
-  writer_.open("for (int i = 0; i < {}; ++i)", 4 * product.tiles());
-  writer_.write("const float sum = sums[i / 4][i % 4];");
-  writer_.write("const int line = first_line + lane / 4 + i % 4 / 2 * 8;");
-  writer_.write("const int result = i / 4 * 8 + lane % 4 * 2 + i % 2;");
+  writer_.open("for (int i = 0; i < {}; ++i)", groups * numbers);
+  writer_.line("const float sum = sums[i / {0}][i % {0} / 4][i % 4];", numbers);
+  writer_.line("const int line = first_line + i / {} * {} + lane / 4 + i % 4 / 2 * 8;", numbers, kProductLines);
+  writer_.line("const int result = i % {} / 4 * 8 + lane % 4 * 2 + i % 2;", numbers);
   writer_.line("if (line >= tile_count * {} || result >= {}) continue;", product.lines, product.results);
   Index index = split(writer_, product.result_shape, "result");
   const Index lines = split(writer_, product.line_shape, fmt::format("(line % {})", product.lines));
@@ -235,22 +249,28 @@ void RowTilesWriter::write_product(const Product& product) {
     const auto in_run = static_cast<int64_t>(of_block.offset - runs_[i].part.offset);
     return fmt::format("from + {} + line * {}", begin + in_run, runs_[i].stride());
   };
+  const int groups = groups_of(product, lines, most_groups_);
   writer_.write("bool odd = false;");
-  const bool several = lines > kProductLines;
+  const bool several = lines > groups * kProductLines;
   if (several) {
     writer_.write("#pragma unroll 1");
-    writer_.open("for (int first_line = 0; first_line < tile_count * {}; first_line += {})", product.lines, kProductLines);
+    writer_.open("for (int first_line = 0; first_line < tile_count * {}; first_line += {})", product.lines,
+                 groups * kProductLines);
   } else {
     writer_.write("constexpr int first_line = 0;");
   }
-  writer_.line("const int line = min(first_line + lane % 16, {});", lines - 1);
-  writer_.line("const uint32_t a_lines = {} + lane / 16 * 16;", address(product.parts.front()));
-  writer_.line("const uint32_t b_lines = {} + lane / 16 * 16;", address(product.parts.back()));
-  writer_.line("float sums[{}][4];", product.tiles());
+  for (const auto& [name, part] : {std::pair("a_line", product.parts.front()), {"b_line", product.parts.back()}}) {
+    writer_.open("const auto {} = [&](int group, int of_group)", name);
+    const bool is_full = lines % (groups * kProductLines) == 0;
+    const std::string line = fmt::format("first_line + {} * group + of_group", kProductLines);
+    writer_.line("const int line = {};", is_full ? line : fmt::format("min({}, {})", line, lines - 1));
+    writer_.line("return {};", address(part));
+    writer_.close(";");
+  }
+  writer_.line("float sums[{}][{}][4];", groups, product.tiles());
   const auto multiply = [&](int parts) {
-    const std::string type = product.type == DataType::kBF16 ? "" : ", " + type_name(product.type);
-    return fmt::format("multiply_lines<{}, {}, {}{}>(sums, a_lines, b_lines, query_{});", product.query_shape(compact_queries_),
-                       product.bound_name(), parts, type, product.node);
+    return fmt::format("multiply_lines<{}, {}, {}, {}>(sums, a_line, b_line, query_{});", product.query_shape(compact_queries_),
+                       product.bound_name(), parts, product.of_bytes() ? type_name(product.type) : "BF16", product.node);
   };
   if (product.joins_parts()) {
     writer_.write(multiply(kMostParts));
@@ -259,7 +279,7 @@ void RowTilesWriter::write_product(const Product& product) {
     writer_.line("else {}", multiply(kMostParts));
   }
   if (product.fold.nodes.empty()) {
-    write_product_results(product);
+    write_product_results(product, groups);
   } else {
     write_fold(product);
   }

@@ -36,6 +36,7 @@ class RowTilesWriter : public IndexWriter {
 
   bool leaves_newest_ = false;    // the newest page is not scored
   bool compact_queries_ = false;  // as products have them (QueryShape in row.cuh)
+  int most_groups_ = 2;           // of sixteen lines that are multiplied together: what a thread has registers for
   std::vector<Product> products_;
   std::vector<CopiedRun> runs_;
   bool in_pieces_ = false;  // all lanes ask for 16 bytes each, rather than some for whole lines
@@ -43,7 +44,7 @@ class RowTilesWriter : public IndexWriter {
  private:
   void find_products(const Launch& launch);
   void ask_in_pieces(const CopiedRun& run, int64_t begin);
-  void write_product_results(const Product& product);
+  void write_product_results(const Product& product, int groups);
   void write_fold(const Product& product);
   void open_queue();
   void write_stage();

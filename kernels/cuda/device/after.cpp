@@ -8,6 +8,7 @@
 #include "kernels/cuda/primitives/round_up.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/device/checks.h"
+#include "kernels/device/shown_pages.h"
 
 // What CudaDevice does for flows that look back: what prompts gave their tokens, after stages of prompts, and tokens that leave.
 
@@ -188,14 +189,19 @@ void CudaDevice::sum_prompt_masses(const Attention& call, const CudaFlow& flow, 
   const PagedKv kv = pool.decode_attention(call.layer).kv();
   const PromptMasses masses(kv);
   const int of_group = call.query_heads / pool.kv_heads();
-  const PromptRows rows{.q = static_cast<const uint16_t*>(q.data) + (first_row + skipped) * q.stride,
-                        .q_stride = q.stride,
-                        .rows = batch.query_rows(sequence) - skipped,
-                        .group = of_group,
-                        .scale = call.scale,
-                        .pages = arrays.page_indices + pass_.first_page(group, sequence),
-                        .slots = arrays.slots + first_row + skipped,
-                        .length = pass_.seen(group, sequence)};
+  PromptRows rows{.q = static_cast<const uint16_t*>(q.data) + (first_row + skipped) * q.stride,
+                  .q_stride = q.stride,
+                  .rows = batch.query_rows(sequence) - skipped,
+                  .group = of_group,
+                  .scale = call.scale,
+                  .pages = arrays.page_indices + pass_.first_page(group, sequence),
+                  .slots = arrays.slots + first_row + skipped,
+                  .length = pass_.seen(group, sequence)};
+  if (kept.is_masked(sequence)) {
+    const int words = kept.mask_words(sequence);
+    rows.masks = arrays.masks + pass_.first_mask(group, sequence) + int64_t{skipped} * kept.mask_heads * words;
+    rows.mask_heads = kept.mask_heads;
+  }
   // Of slots that rows of an earlier pass have seen there are sums, if rows of it counted.
   const int known = positions.front() > first ? kept.staying(sequence, batch.query_rows(sequence)) : 0;
   grow(prefill_workspace_, masses.workspace_bytes(rows.rows, of_group));
@@ -280,7 +286,41 @@ void CudaDevice::end_prompt(const Attention& call, const RegisteredFlow& flow, c
     masses = {.numbers = state.prompt_masses(mine.state_layer(call.layer)),
               .stride = int64_t{state.max_pages()} * plan.layout.page};
   }
+  if (pass_.group(group).is_masked(sequence)) show_pages(group, sequence, plan, sequences, masses);
   mine.run_after(blocks_of(pool, call.layer, plan, batch.field_group), sequences, masses, true, true, stream_.get());
+}
+
+void CudaDevice::show_pages(int group, int sequence, const Plan& plan, FlowSequences& sequences, TokenMasses& masses) {
+  const GroupPages& kept = pass_.group(group);
+  const int page = plan.layout.page;
+  const std::span<const int32_t> pages = kept.pages(sequence, page);
+  std::vector<int32_t> places(pages.size());
+  places.resize(static_cast<size_t>(find_shown_pages(pass_.batch(), kept, sequence, page, places.data())));
+  if (places.size() == pages.size()) return;
+  if (plan.has_field_pages())
+    throw InternalError("attention: a prompt under a pattern, with cached fields in pages of their own");
+  const auto count = static_cast<int32_t>(places.size());
+  const int last_tokens = kept.lengths[static_cast<size_t>(sequence)] - (static_cast<int>(pages.size()) - 1) * page;
+  // Where the list begins, how many tokens its pages have, the list; then the rows of masses, one a page, head by head.
+  std::vector<int32_t> told = {0, (count - 1) * page + last_tokens};
+  for (const int32_t place : places) told.push_back(pages[static_cast<size_t>(place)]);
+  const int heads = pass_.pool().kv_heads() * plan.graph.geometry.group;
+  const int64_t of_head = masses.stride / page;
+  for (int head = 0; head < heads && masses.numbers != nullptr; ++head) {
+    for (const int32_t place : places) told.push_back(static_cast<int32_t>(head * of_head + place));
+  }
+  const int32_t* const sent = send(told);
+  sequences.most_pages = count;
+  sequences.page_indptr = sent;
+  sequences.lengths = sent + 1;
+  sequences.page_indices = sent + 2;
+  if (masses.numbers == nullptr) return;
+  grow(prefill_workspace_, static_cast<size_t>(heads) * static_cast<size_t>(count) * static_cast<size_t>(page) * sizeof(float));
+  auto* const shown = prefill_workspace_.as<float>();
+  cuda::gather_rows({const_cast<float*>(masses.numbers), DataType::kF32, heads * of_head, page, page}, sent + 2 + count,
+                    {shown, DataType::kF32, int64_t{heads} * count, page, page}, stream_.get());
+  masses.numbers = shown;
+  masses.stride = int64_t{count} * page;
 }
 
 }  // namespace sluice::cuda

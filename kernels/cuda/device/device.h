@@ -140,6 +140,8 @@ class CudaDevice final : public Device {
   void end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q);
   void sum_prompt_masses(const Attention& call, const CudaFlow& flow, const Matrix& q, int sequence, int end);
   void end_prompt(const Attention& call, const RegisteredFlow& flow, const Matrix& query, int sequence);
+  /// Leaves an after stage of a prompt the pages that its last row sees, with their masses.
+  void show_pages(int group, int sequence, const Plan& plan, FlowSequences& sequences, TokenMasses& masses);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// The most tokens of a group that rows of a sequence of [first, end) may see.
   int most_seen(int group, int first, int end) const;

@@ -48,6 +48,9 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   layers_apart_ = after_beside_ && plan_.graph.eviction && attends_to_all();  // logits are few
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = leaf_selections(plan_.graph);
+  for (const AttentionSource& source : plan_.graph.sources) {
+    for (const NodeId leaf : leaf_selections(plan_.graph, source.opened)) opened_leaves_.push_back(leaf);
+  }
 }
 
 void CudaFlow::load_row_kernel() {
@@ -119,6 +122,11 @@ void CudaFlow::grow_memory() {
     const int64_t layers = layers_apart_ ? sparse_layers_ : 1;
     grow(logits_, static_cast<size_t>(layers * log_sums_of_layer() * logit_stride()) * sizeof(float));
     grow(log_sums_, static_cast<size_t>(layers * log_sums_of_layer()) * sizeof(float));
+  }
+  if (!plan_.attend.is_plain() && plan_.attend.sources.at(1).group_pages > 1) {
+    grow(group_logits_, rows * capacity_ * static_cast<size_t>(plan_.graph.geometry.group) * sizeof(float));
+    grow(opened_positions_, 2 * rows * capacity_ * sizeof(int32_t));
+    grow(opened_numbers_, 3 * rows * sizeof(int32_t));
   }
   if (!plan_.graph.selects_under_masks()) return;
   if (plan_.graph.selects_tokens()) grow(selected_masks_, rows * mask_stride() * sizeof(uint32_t));
@@ -269,6 +277,24 @@ FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection
           .scores = {}};
 }
 
+PageGroups CudaFlow::groups_of(const AttendedSource& source) const {
+  if (source.group_pages == 1) return {};
+  const Node& left_out = layout_.node(source.selection);
+  const bool is_tail = left_out.op == Op::kWindow;  // else those that are left out are opened, and so are their groups
+  PageGroups groups{.pages = source.group_pages,
+                    .counts = source.bias != kNoNode,
+                    .shares = source.shares,
+                    .first = is_tail ? left_out.attributes.first : 0,
+                    .last = is_tail ? left_out.attributes.last : 0,
+                    .logits = group_logits_.as<float>(),
+                    .stride = int64_t{capacity_} * plan_.graph.geometry.group};
+  if (opened_leaves_.empty()) return groups;
+  groups.opened = opened_positions_.as<int32_t>();
+  groups.opened_counts = opened_numbers_.as<int32_t>() + 2 * static_cast<int64_t>(most_rows_);
+  groups.opened_stride = capacity_;
+  return groups;
+}
+
 Cover CudaFlow::cover_of(const FlowBlocks& blocks, const FlowSequences& sequences, const Selection& selection, bool held) const {
   const AttendedSource& source = plan_.attend.sources.at(1);
   const auto values = [&](NodeId id) {
@@ -305,6 +331,7 @@ Cover CudaFlow::cover_of(const FlowBlocks& blocks, const FlowSequences& sequence
       summaries.bias_heads = static_cast<int>(elements_per_page(bias.shape));
     }
   }
+  cover.groups = groups_of(source);
   if (source.selection == plan_.attend.selection()) return cover;  // no page that is attended to has a summary
   cover.shares = source.shares;
   const Attributes& tail = layout_.node(source.selection).attributes;

@@ -222,6 +222,10 @@ class CudaFlow final {
                            Stream stream) const;
   /// What stands for the pages that are not selected; `held`: rows were on chip.
   Cover cover_of(const FlowBlocks& blocks, const FlowSequences& sequences, const Selection& selection, bool held) const;
+  /// The groups that its summaries make.
+  PageGroups groups_of(const AttendedSource& source) const;
+  /// The pages whose groups are open, beside those of `selected`, whose leaves are `leaves_`.
+  void open_groups(const Selection& selected, int layer, const FlowSequences& sequences, Stream stream);
   /// Adds the pages with tokens beside what was selected.
   FlowResult join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream);
   /// Launches of either stage, one after the other.
@@ -263,7 +267,8 @@ class CudaFlow final {
   LoadedKernel refresh_;
   std::vector<LoadedKernel> index_;
   std::vector<LoadedKernel> after_;
-  std::vector<NodeId> leaves_;  // the union of these is what the flow selects
+  std::vector<NodeId> leaves_;         // the union of these is what the flow selects
+  std::vector<NodeId> opened_leaves_;  // and of these what opens groups of pages
   LoadedRow row_kernel_;
   LoadedRow small_row_kernel_;  // of small_library_
   LoadedRow attending_kernel_;  // of attending_library_
@@ -286,6 +291,11 @@ class CudaFlow final {
   DeviceMemory joined_numbers_;
   DeviceMemory joined_masks_;
   DeviceMemory selected_masks_;  // of flows that select tokens: as `joined_masks_`, of the selected pages
+  // Of flows whose pages have summaries together: [rows, capacity * heads]; pages that open groups, their positions and their
+  // pool pages, [rows, capacity] each; and [rows] starts, tokens, counts of them.
+  DeviceMemory group_logits_;
+  DeviceMemory opened_positions_;
+  DeviceMemory opened_numbers_;
   // Of flows that read what attention gives tokens.
   bool after_beside_ = false;
   bool layers_apart_ = false;

@@ -11,8 +11,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kMostHelpers = 8;   // blocks that share a row in order to be faster; more do so where it is too long
-constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with others ...
-constexpr int kHeavyPage = 1024;  // ... unless so many bytes of each are read: then an eighth of them are
+constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with others; of heavy ones an eighth
 
 }  // namespace
 
@@ -20,7 +19,7 @@ constexpr int kHeavyPage = 1024;  // ... unless so many bytes of each are read: 
 // as each has work and all run at once.
 int CudaFlow::row_blocks(int rows, int pages) const {
   int cluster = 1;
-  const bool heavy = source_.row.read_bytes >= kHeavyPage;
+  const bool heavy = source_.row.read_bytes >= codegen::kHeavyPage;
   for (int more = 2; more <= kMostRowBlocks; more *= 2) {
     // Of rows of heavy pages two blocks may share a multiprocessor.
     const bool in_pairs = heavy && static_cast<size_t>(source_.row.shared_bytes(held_pages(more, pages), 1, kRowThreads)) <=

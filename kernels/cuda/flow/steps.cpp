@@ -111,6 +111,25 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
   } else {
     finish_selection(joined, stream);
   }
+  if (!opened_leaves_.empty()) open_groups(joined, arguments.layer, sequences, stream);
+}
+
+void CudaFlow::open_groups(const Selection& selected, int layer, const FlowSequences& sequences, Stream stream) {
+  Selection opened = selected;
+  opened.leaf_count = 0;
+  for (const NodeId id : opened_leaves_) {
+    const auto known = std::find(leaves_.begin(), leaves_.end(), id);
+    opened.leaves[opened.leaf_count++] = known != leaves_.end()
+                                             ? selected.leaves[known - leaves_.begin()]
+                                             : select_leaf(id, layer, sequences.count * kv_heads_, sequences, stream);
+  }
+  opened.positions = opened_positions_.as<int32_t>();
+  opened.pages = opened.positions + int64_t{most_rows_} * capacity_;
+  opened.starts = opened_numbers_.as<int32_t>();
+  opened.tokens = opened.starts + most_rows_;
+  opened.counts = opened.tokens + most_rows_;
+  opened.attended = opened.available = nullptr;
+  finish_selection(opened, stream);
 }
 
 void CudaFlow::finish_tokens(const Selection& joined, Stream stream) {

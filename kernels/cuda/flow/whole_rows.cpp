@@ -60,8 +60,11 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
   const codegen::ClusterAttendingPath path = cluster_attending_path(sequences.count, sequences.most_pages);
   if (path.cluster == 0) return false;
   arguments.held_pages = path.held_pages;
-  arguments.stages = path.stages;
+  arguments.stages = path.rings.stages;
   given.list_room = path.list_room;
+  given.ring_bytes = static_cast<int>(source_.cluster_attending.ring_bytes(path.rings));
+  given.value_stages = path.rings.value_stages;
+  given.summary_turns = path.rings.summary_turns;
   void* parameters[] = {&given, &arguments};
   cluster_attending_kernel_.launch_clusters(path.cluster, arguments.row_count, kAttenderThreads, path.shared_bytes, parameters,
                                             stream);

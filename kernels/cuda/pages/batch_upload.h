@@ -145,6 +145,8 @@ class BatchUpload {
   bool is_regular(int group) const { return group_pages_[group].regular; }
   /// Where the pages of a sequence begin in PassArrays::page_indices.
   int first_page(int group, int sequence) const { return group_pages_[group].indices + this->group(group).page_indptr[sequence]; }
+  /// Where the masks of a sequence that has some begin in PassArrays::masks.
+  int first_mask(int group, int sequence) const { return group_pages_[group].masks + this->group(group).mask_indptr[sequence]; }
 
  private:
   /// Where the arrays of one group lie.

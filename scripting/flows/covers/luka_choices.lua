@@ -7,6 +7,8 @@ local values = sluice.parameter("values", { "own", "zero" })    -- what a summar
 local bias = sluice.parameter("bias", { "count", "none" })
 local mass = sluice.parameter("mass", { "preserve", "renormalise" })
 local temperature = sluice.parameter("temperature", 1)
+local group = sluice.parameter("group", 1)                      -- pages that have a summary together, until one of them opens
+local opened = sluice.parameter("opened", 1 / 4)                -- share of pages whose groups open into summaries of pages
 local flow = sluice.flow { name = "luka_choices", page = 16 }
 
 function flow.cache(c)
@@ -19,7 +21,10 @@ function flow.index(q, c)
   local weight = (q:dot(c.ksum) / math.sqrt(q:extent("dim"))):softmax("page"):mean("head")
   local older = weight:mask_slice("page", 0, -9, -math.huge)
   local refine = refined == 0 and "none" or refined == 1 and "all" or sluice.topk(older, { ratio = refined })
-  return sluice.cover { refine = refine, k = c.ksum, v = c.vsum, bias = bias, mass = mass, tail = 128 }
+  return sluice.cover {
+    refine = refine, k = c.ksum, v = c.vsum, bias = bias, mass = mass, tail = 128,
+    levels = 2, group = group, open = sluice.topk(older, { ratio = opened }),
+  }
 end
 
 -- The weights of a page's tokens in its summary.

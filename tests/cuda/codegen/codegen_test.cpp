@@ -64,11 +64,11 @@ TEST_F(CudaCodegen, MaximaOfProductsNeverLeaveRegisters) {
         score);
     const std::string text = generated(compile(trace(source, "it.lua", {.head_dim = 64, .group = group})).plan).text;
     const size_t at = text.find("|= fold_products<");
-    return at == std::string::npos ? "" : text.substr(at + 3, text.find('>', at) - at - 2);
+    return at == std::string::npos ? "" : text.substr(at + 3, text.find(">(", at) - at - 2);
   };
-  EXPECT_EQ(folds("c.k:dot(q):max('token', 'head')", 4), "fold_products<Max, 16, 4, true>");
-  EXPECT_EQ(folds("c.k:dot(q):min('head'):min('token')", 12), "fold_products<Min, 16, 12, true>");
-  EXPECT_EQ(folds("c.k:dot(q):max('token'):mean('head')", 4), "fold_products<Max, 16, 4, false>");
+  EXPECT_EQ(folds("c.k:dot(q):max('token', 'head')", 4), "fold_products<Max, QueryShape<4, 4, false>, 16, true>");
+  EXPECT_EQ(folds("c.k:dot(q):min('head'):min('token')", 12), "fold_products<Min, QueryShape<4, 12, false>, 16, true>");
+  EXPECT_EQ(folds("c.k:dot(q):max('token'):mean('head')", 4), "fold_products<Max, QueryShape<4, 4, false>, 16, false>");
   EXPECT_EQ(folds("c.k:dot(q):max('head'):mean('token')", 4), "") << "lines are not folded";
   EXPECT_EQ(folds("(c.k:dot(q):max('token') + c.k:dot(q):min('token')):mean('head')", 4), "") << "two read the product";
   EXPECT_EQ(folds("c.k:dot(q):mean('token'):mean('head')", 4), "");
@@ -196,7 +196,7 @@ TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
   EXPECT_EQ(path(6, 1).cluster, 16) << "replayed steps have a bound on their pages, and are to give the same bits";
   EXPECT_EQ(path(32, 513).held_pages, 544);
   EXPECT_EQ(path(32, 512).list_room, 64);
-  EXPECT_GT(path(32, 512).stages, path(32, 4096).stages);
+  EXPECT_GT(path(32, 512).rings.stages, path(32, 4096).rings.stages);
   EXPECT_EQ(path(32, 4097).cluster, 0) << "too long for four warps";
   EXPECT_EQ(path(67, 2048).cluster, 1);
   EXPECT_EQ(path(67, 2049).cluster, 0) << "too long for a block";
@@ -291,7 +291,7 @@ TEST_F(CudaCodegen, ShippedFlowsHoldRowsOnChip) {
 
 TEST_F(CudaCodegen, QuestsFieldsAreOneCopyAndTwoProducts) {
   const GeneratedSource source = generated(shipped("quest", 128, 4));
-  EXPECT_NE(source.text.find("multiply_lines<QueryShape<8, 4, false>, Bound::kUpper, 1>"), std::string::npos);
+  EXPECT_NE(source.text.find("multiply_lines<QueryShape<8, 4, false>, Bound::kUpper, 1, BF16>"), std::string::npos);
   EXPECT_EQ(source.row.stage_bytes, 8 * (2 * 256 + 16));  // tiles of eight pages
 }
 

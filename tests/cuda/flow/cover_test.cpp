@@ -24,6 +24,16 @@ auto drawn_of(std::mt19937_64& random, Values... values) {
   return all[random() % all.size()];
 }
 
+/// Whether summaries have summaries, by a score `r` of pages and their products `d` with the query.
+constexpr std::array kLevels = {
+    "",
+    "",
+    "levels = 2, group = 3,",
+    "levels = 2, group = 2, open = 'all',",
+    "levels = 2, group = 1, open = 'none',",
+    "levels = 2, group = 8, open = sluice.topk(r, {k = 6}),",
+    "levels = 2, open = sluice.union(sluice.topk(d:max('head'), {k = 4}), sluice.window{first = 2}),"};
+
 /// A cover that a seed draws, of heads that a GPU attends.
 struct Drawn {
   std::string script;
@@ -45,9 +55,9 @@ struct Drawn {
         "local f = sluice.flow{{name='f', page={}, kv='{}'}} "
         "function f.cache(c) c.a = c.k:mean('token') c.b = c.v:mean('token') c.n = c.k:l2norm('dim'):mean('token') end "
         "function f.index(q, c) local s = 1 / math.sqrt(q:extent('dim')) local d = q:dot(c.a) local r = {} "
-        "return sluice.cover{{refine = {}, k = c.a, v = c.b, mass = '{}', {} tail = {}}} end return f",
+        "return sluice.cover{{refine = {}, k = c.a, v = c.b, mass = '{}', {} {} tail = {}}} end return f",
         one_of(8, 16, 32, 64, 128), one_of("bf16", "bf16", "e4m3", "e5m2"), score, refine, one_of("preserve", "renormalise"),
-        bias, one_of(1, 20, 128));
+        bias, kLevels[random() % kLevels.size()], one_of(1, 20, 128));
   }
 };
 
@@ -73,13 +83,13 @@ struct DrawnStates {
         "function f.cache(c) c.a = c.k:mean('token') c.heavy = sluice.cfill(0, {{'token'}}) c.share = sluice.cfill(0) "
         "c.vs = sluice.cfill(0, {{'dim'}}) {} end "
         "function f.index(q, c) local d = q:dot({}) local r = d:max('head') + c.share "
-        "return sluice.cover{{refine = {}, k = {}, v = c.vs, mass = '{}', bias = {}, tail = {}}} end "
+        "return sluice.cover{{refine = {}, k = {}, v = c.vs, mass = '{}', bias = {}, {} tail = {}}} end "
         "function f.after(q, c, mass) local l, heavy = {}:l2norm('dim'), c.heavy * 0.75 + mass:sum('head') local w = {} "
         "c.heavy:save(heavy) c.share:save({}) {} c.vs:save((c.v * w):sum('token'){}) end return f",
         one_of(8, 16, 32, 64), one_of("bf16", "bf16", "e4m3", "e5m2"), one_of("'all'", "30", "'none'"),
         key == "c.ks" ? "c.ks = sluice.cfill(0, {'dim'})" : "", key, refine, key, one_of("preserve", "renormalise"),
-        one_of("'count'", "'none'", "c.share", "d * 0.1"), one_of(1, 20, 128), key, weight, share,
-        key == "c.ks" ? fmt::format("c.ks:save((c.k * w):sum('token'){})", tail) : "", tail);
+        one_of("'count'", "'none'", "c.share", "d * 0.1"), kLevels[random() % kLevels.size()], one_of(1, 20, 128), key, weight,
+        share, key == "c.ks" ? fmt::format("c.ks:save((c.k * w):sum('token'){})", tail) : "", tail);
   }
 };
 
