@@ -245,6 +245,7 @@ class CaseRun {
     }
     const std::vector<int32_t> positions = held_ ? held_->positions() : tokens_of(pages_shown(at), at);
     bool open = false;
+    bool opens_others = false;
     std::vector<double> attended;
     if (traced_.selection() != kNoNode) {
       const std::vector<float> keys = of_tokens(positions, keys_);
@@ -265,7 +266,8 @@ class CaseRun {
       std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, scores_stride(at), seen.selected}, expected);
       if (!fault.empty()) return fault;
       open = oracle::leaves_open(traced_, expected);
-      may_open_others_ = oracle::leaves_groups_open(traced_, expected);
+      opens_others = oracle::leaves_groups_open(traced_, expected);
+      may_open_others_ = opens_others && traced_.saves_in(Stage::kAfter);
       if (!traced_.attends_plainly()) {
         const auto numbers = static_cast<size_t>(at + 1) * static_cast<size_t>(dim());
         const oracle::Row stored{query, std::span(stored_keys_).first(numbers), std::span(stored_values_).first(numbers), tokens};
@@ -273,7 +275,7 @@ class CaseRun {
       }
       oracle::end_step(traced_, row, oracle::with_selected(traced_, expected, seen.selected), scale(), states_);
     }
-    if (wanted_.keys == Numbers::kSpecials || may_open_others_) return {};
+    if (wanted_.keys == Numbers::kSpecials || opens_others) return {};
     if (traced_.attends_plainly()) attended = oracle::attention(query, entries_of(seen, positions, at), scale());
     std::string fault = oracle::fault_of_output(seen.output, attended, tolerance_);
     // What another selection is given, a state keeps.

@@ -44,7 +44,9 @@ FlowCost cost_of(const FlowGraph& graph) {
   for (const AttentionSource& source : graph.sources) {
     if (source.keys == "k") continue;
     for (const std::string& name : {source.keys, source.values}) {
-      cost.scored_page += static_cast<double>(elements_per_page(graph.find_field(name)->shape)) * graph.geometry.group;
+      const Field* const field = graph.find_field(name);
+      const Shape& shape = field != nullptr ? field->shape : graph.find_state(name)->shape;
+      cost.scored_page += static_cast<double>(elements_per_page(shape)) * graph.geometry.group;
     }
   }
   return cost;

@@ -230,7 +230,8 @@ class Attention {
     const double together = asked.bias == kNoNode ? 0 : std::log(asked.group_pages);
     for (size_t head = 0; head < shift.size(); ++head) {
       const double mean = std::accumulate(logits[head].begin(), logits[head].end(), 0.0) / asked.group_pages;
-      shift[head].value = mean + together - log_sum_of(logits[head]);
+      // Of what nobody looks at it does not matter what its pages weigh beside each other.
+      shift[head].value = std::isinf(mean) && mean < 0 ? mean : mean + together - log_sum_of(logits[head]);
     }
     return shift;
   }

@@ -127,7 +127,7 @@ Cost cost_a_page(const FlowGraph& graph, const std::vector<NodeId>& roots) {
       for (const NodeId id : *nodes) cost.work += work(id);
     }
   }
-  for (const NodeId id : leaf_selections(graph)) cost.work += graph.nodes[size_t(id)].op == Op::kWindow ? 0 : kWorkOfRanking;
+  cost.work += kWorkOfRanking * double(scored_selections(graph).size());
   for (const Field& field : graph.fields) cost.numbers += elements_per_page(field.shape);
   for (const State& state : graph.states) cost.numbers += elements_per_page(state.shape);
   return cost;

@@ -181,6 +181,10 @@ void verify_attention(const FlowGraph& graph) {
       1) {
     refuse(first, "two sources say what pages weigh");
   }
+  if (std::count_if(graph.sources.begin(), graph.sources.end(),
+                    [](const AttentionSource& source) { return source.group_pages > 1; }) > 1) {
+    refuse(first, "two sources have groups of pages");
+  }
 }
 
 }  // namespace sluice::verifying

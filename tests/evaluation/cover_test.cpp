@@ -51,6 +51,10 @@ TEST(Covers, AnotherSummaryThatIsAStateIsFound) {
   EXPECT_TRUE(check_against_reference(*device, wanted, compile(flow("c.v:mean('token')", ", {tail = 60}")).plan).has_value());
 }
 
+TEST(Covers, GroupsOfEverySizeAgreeWithTheReference) { testing::expect_groups_agree(*create_cpu_device({2})); }
+
+TEST(Covers, GroupsThatNobodyLooksAtAgreeWithTheReference) { testing::expect_hidden_groups_agree(*create_cpu_device({2})); }
+
 TEST(Covers, AnotherCoverIsFound) { testing::expect_other_covers_found(*create_cpu_device({1})); }
 
 TEST(Covers, ABiasMayBeAStateAsTheLastStepSavedIt) { testing::expect_bias_as_loaded(*create_cpu_device({1})); }

@@ -51,6 +51,17 @@ TEST(FlowCost, WhatReducesPagesIsForEachOfThem) {
   EXPECT_EQ(cost_of(graph).scored_page, cost_of(without).scored_page + 1);
 }
 
+// What stands for a page may be a state.
+TEST(FlowCost, CountsSummariesThatAreStates) {
+  TraceOptions options{.head_dim = 64, .group = 4};
+  const auto scored = [&](const char* compressor) {
+    options.parameters = {{"compressor", compressor}};
+    return cost_of(trace_file(testing::source_path("scripting/flows/covers/luka_choices.lua").string(), options)).scored_page;
+  };
+  EXPECT_GE(scored("weighted"), scored("mean"));
+  EXPECT_GT(scored("mean"), 2 * 4 * 64) << "each head has the key and the value of every page";
+}
+
 TEST(FlowCost, ShippedFlowsAreLightHoweverLargeThePool) {
   for (const char* name : {"block_topk", "double_sparse", "h2o", "nsa_topk", "quest", "random", "streaming"}) {
     const FlowGraph graph =

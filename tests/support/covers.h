@@ -32,6 +32,27 @@ inline void expect_other_covers_found(Device& device) {
   }
 }
 
+/// Groups of every size agree with the reference: of one page, of some, and of more pages than there are.
+inline void expect_groups_agree(Device& device) {
+  for (const char* options : {"levels = 2, group = 1, open = 'all'", "levels = 2, group = 7, open = sluice.window{first = 3}",
+                              "levels = 2, group = 2, open = sluice.topk(s, {k = 2, first = 1}), mass = 'renormalise'",
+                              "levels = 2, group = 4096, open = 'all'"}) {
+    const FlowGraph graph = cover_flow("refine = sluice.topk(s, {k = 3}), tail = 20, " + std::string(options));
+    EXPECT_EQ(check_against_reference(device, graph, compile(graph).plan), std::nullopt) << options;
+  }
+}
+
+/// Nobody looks at pages whose bias is -inf, nor at the groups that have them: their weight is that of the mean.
+inline void expect_hidden_groups_agree(Device& device) {
+  for (const char* options : {"open = 'all'", "open = 'none'", "mass = 'renormalise', open = 'all'"}) {
+    const FlowGraph graph = cover_flow(
+        "refine = sluice.topk(s, {k = 3}), tail = 20, bias = sluice.fill(0, {'page'}):mask_slice('page', 0, 6, -math.huge), "
+        "levels = 2, group = 4, " +
+        std::string(options));
+    EXPECT_EQ(check_against_reference(device, graph, compile(graph).plan), std::nullopt) << options;
+  }
+}
+
 /// What a bias was loaded as it stays, although the state is saved before attention runs.
 inline void expect_bias_as_loaded(Device& device) {
   const FlowGraph graph = trace(R"(

@@ -132,7 +132,8 @@ void Attend::plan(const BatchRows& pass) {
     grow(prompt_log_sums_, static_cast<size_t>(batch.rows()) * static_cast<size_t>(kv_heads * group_) * sizeof(float));
   }
   if (flow_->plan().attend.is_plain()) return;
-  for (SourceRow& row : source_rows_) row.reserve(flow_->plan().attend.sources.size(), static_cast<size_t>(longest));
+  for (SourceRow& row : source_rows_)
+    row.reserve(flow_->plan().attend.sources.size(), static_cast<size_t>(longest), static_cast<size_t>(group_));
 }
 
 void Attend::run(const BatchRows& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q,

@@ -90,7 +90,7 @@ class Attend {
     std::vector<GroupKind> groups;  // of a source whose pages are grouped
     std::vector<float> logits;      // [pages, group] of it
 
-    void reserve(size_t sources, size_t pages);
+    void reserve(size_t sources, size_t pages, size_t heads);
   };
   void find_sources(const FlowRow& row, int thread);
   SummaryPages summaries_of(const FlowRow& row, FlowScratch& scratch, size_t source) const;

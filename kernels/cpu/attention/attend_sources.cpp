@@ -84,13 +84,14 @@ void for_each_other(std::span<const int32_t> selected, int pages, Take take) {
 
 }  // namespace
 
-void Attend::SourceRow::reserve(size_t sources, size_t pages) {
+void Attend::SourceRow::reserve(size_t sources, size_t pages, size_t heads) {
   entries.resize(sources);
   for (std::vector<int32_t>& each : entries) each.reserve(pages);
   opened.reserve(pages);
   shares.reserve(pages);
   has_tokens.reserve(pages);
   groups.reserve(pages);
+  logits.reserve(pages * heads);
 }
 
 void Attend::find_sources(const FlowRow& row, int thread) {

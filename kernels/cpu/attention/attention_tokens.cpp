@@ -316,6 +316,10 @@ void weigh_groups_any(const SummaryPages& summaries, std::span<const int32_t> pa
         for (size_t i = 0; i < together; ++i) own[i * heads] = part;
         continue;
       }
+      if (mean == kNone) {  // nobody looks at the group, whatever its pages weigh beside each other
+        for (size_t i = 0; i < together; ++i) own[i * heads] = kNone;
+        continue;
+      }
       float powers = 0;
       for (size_t i = 0; i < together; ++i) powers += std::exp2(own[i * heads] - largest);
       const float shift = mean + count - largest - std::log2(powers);

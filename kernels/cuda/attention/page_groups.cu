@@ -75,6 +75,10 @@ __device__ void weigh_group(const RowLogits& logits, const PageGroups& groups, i
     for (int page = first; page < first + groups.pages; ++page) logits.set(page, all - log2f(count));
     return;
   }
+  if (all == -INFINITY) {  // nobody looks at the group, whatever its pages weigh beside each other
+    for (int page = first; page < first + groups.pages; ++page) logits.set(page, -INFINITY);
+    return;
+  }
   float powers = 0;
   for (int page = first; page < first + groups.pages; ++page) powers += exp2f(logits.of(page) - largest);
   const float shift = all - largest - log2f(powers);
@@ -97,18 +101,20 @@ __global__ __launch_bounds__(kThreads) void groups_kernel(const __grid_constant_
   open.open(a.attended + row * a.attended_stride, __ldcg(a.attended_counts + row));
   if (groups.opened != nullptr) open.open(groups.opened + row * groups.opened_stride, __ldcg(groups.opened_counts + row));
   __syncthreads();
+  // Others weigh what they weigh.
+  const auto is_weighed = [&](int group) {
+    const bool is_whole = group * groups.pages >= first_page && (group + 1) * groups.pages <= end_page;
+    return is_whole && (groups.shares || !open.is_open(group));
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < pages * a.group; i += kThreads) {
+    const int page = i / a.group;
+    const RowLogits logits(a, groups, row, i % a.group);
+    if (!is_weighed(page / groups.pages)) logits.set(page, logits.of(page));
+  }
   for (int i = static_cast<int>(threadIdx.x); i < count * a.group; i += kThreads) {
     const int group = i / a.group;
     const RowLogits logits(a, groups, row, i % a.group);
-    const int first = group * groups.pages;
-    const int end = min(first + groups.pages, pages);
-    const bool is_whole = first >= first_page && first + groups.pages <= end_page;
-    const bool is_open = open.is_open(group);
-    if (is_whole && (!is_open || groups.shares)) {
-      weigh_group(logits, groups, first, is_open);
-    } else {
-      for (int page = first; page < end; ++page) logits.set(page, logits.of(page));
-    }
+    if (is_weighed(group)) weigh_group(logits, groups, group * groups.pages, open.is_open(group));
   }
   let_next_kernel_start();
 }

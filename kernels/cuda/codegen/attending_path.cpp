@@ -24,6 +24,32 @@ int most_selected(const FlowLayout& layout, std::span<const NodeId> leaves, int 
   return static_cast<int>(std::min<int64_t>(pages, room));
 }
 
+/// As much as fits of what rings may have. Where not all summaries do they come in turn, unless pages are heavy: more warps than
+/// these score them in less time than is saved.
+std::optional<ClusterRings> rings_of(const ClusterAttendingKernel& kernel, int pages, int blocks, int room, size_t most_shared) {
+  const auto fits = [&](const ClusterRings& rings) {
+    return static_cast<size_t>(kernel.shared_bytes(pages, blocks, rings, room)) <= most_shared;
+  };
+  const int turns = kernel.most_summary_turns(pages, blocks);
+  ClusterRings rings{.value_stages = kernel.most_value_stages(), .summary_turns = turns};
+  if (!fits(rings)) {
+    if (turns < 2 || kernel.scored_bytes >= kHeavyPage) return {};
+    // While one tile of fields is scored the next is on its way. Summaries come while pages are scored and selected, K and V
+    // behind them: two of each keep memory busy.
+    rings = {.stages = 2, .value_stages = 1, .summary_turns = 1};
+    if (!fits(rings)) return {};
+    const auto grow = [&](int ClusterRings::*number, int most) {
+      ClusterRings larger = rings;
+      while (++(larger.*number) <= most && fits(larger)) rings = larger;
+    };
+    grow(&ClusterRings::summary_turns, 2);
+    grow(&ClusterRings::value_stages, kernel.most_value_stages());
+    grow(&ClusterRings::summary_turns, turns - 1);
+  }
+  for (ClusterRings deeper = rings; ++deeper.stages <= kMostStages && fits(deeper);) rings = deeper;
+  return rings;
+}
+
 }  // namespace
 
 bool AttendingBlocks::have_rows_enough() const { return own_rows >= kLeastOwnRows; }
@@ -54,34 +80,7 @@ AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& ke
 }
 
 bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared) {
-  if (kernel.name.empty()) return false;
-  const bool in_turn = kernel.summary_bytes > 0;
-  const ClusterRings least{.value_stages = in_turn ? 1 : kernel.most_value_stages(), .summary_turns = in_turn ? 1 : 0};
-  return static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, least, 1)) < most_shared;
-}
-
-/// As much as fits of what rings may have. Where not all summaries do they come in turn, unless pages are heavy: more warps than
-/// these score them in less time than is saved.
-std::optional<ClusterRings> rings_of(const ClusterAttendingKernel& kernel, int pages, int blocks, int room, size_t most_shared) {
-  const auto fits = [&](const ClusterRings& rings) {
-    return static_cast<size_t>(kernel.shared_bytes(pages, blocks, rings, room)) <= most_shared;
-  };
-  const int turns = kernel.most_summary_turns(pages, blocks);
-  ClusterRings rings{.value_stages = kernel.most_value_stages(), .summary_turns = turns};
-  if (!fits(rings)) {
-    if (turns < 2 || kernel.scored_bytes >= kHeavyPage) return {};
-    rings = {.stages = 2, .value_stages = 1, .summary_turns = 1};
-    if (!fits(rings)) return {};
-    const auto grow = [&](int ClusterRings::*number, int most) {
-      ClusterRings larger = rings;
-      while (++(larger.*number) <= most && fits(larger)) rings = larger;
-    };
-    grow(&ClusterRings::summary_turns, 2);
-    grow(&ClusterRings::value_stages, kernel.most_value_stages());
-    grow(&ClusterRings::summary_turns, turns - 1);
-  }
-  for (ClusterRings deeper = rings; ++deeper.stages <= kMostStages && fits(deeper);) rings = deeper;
-  return rings;
+  return !kernel.name.empty() && rings_of(kernel, kLeastPages, 1, 1, most_shared).has_value();
 }
 
 ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,

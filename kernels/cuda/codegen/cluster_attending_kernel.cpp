@@ -117,7 +117,6 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
 
 }  // namespace
 
-// Of all that a writer of such a kernel may place.
 int ClusterAttendingKernel::most_value_stages() const { return static_cast<int>(kValueBytes / value_bytes); }
 
 int64_t ClusterAttendingKernel::summary_tiles(int64_t pages, int blocks) const {
@@ -133,6 +132,7 @@ int64_t ClusterAttendingKernel::ring_bytes(const ClusterRings& rings) const {
   return kWarps * round_up(std::max(rings.value_stages * value_bytes, rings.stages * stage_bytes), int64_t{16});
 }
 
+// Of all that a writer of such a kernel may place.
 int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int blocks, const ClusterRings& rings, int64_t room) const {
   static_assert(kWarps * kValueBytes >= kSelectionBytes);
   const int64_t own = (pages / kOwnStep + blocks - 1) / blocks;

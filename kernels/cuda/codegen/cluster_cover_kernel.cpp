@@ -93,7 +93,7 @@ void ClusterCoverWriter::write_summary_asking() {
   writer_.line("const int id = lane < Summaries::kEntries && at < lasting ? row.{}[first + at] : 0;",
                pairs ? "field_ids" : "ids");
   const int64_t pieces = bytes / 16;
-  writer_.write("#pragma unroll 2");
+  writer_.write("#pragma unroll");
   writer_.open("for (int i = 0; i < {}; ++i)", shape_.entries * pieces / 32);
   writer_.line("const int entry = (32 * i + lane) / {};", pieces);
   writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);

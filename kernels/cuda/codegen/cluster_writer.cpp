@@ -37,7 +37,7 @@ void ClusterWriter::place_rings(std::string_view end) {
   writer_.write("__shared__ uint64_t value_barriers[kWarps * Tile::kStages];");
   writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
   writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
-  writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
+  writer_.write("static_assert(Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= Tile::kTileBytes);");
 }
 
 void ClusterWriter::begin_barriers() {

@@ -67,6 +67,8 @@ class Description {
   void attention() {
     const std::vector<AttendedSource>& sources = plan_.attend.sources;
     const auto is_grouped = [](const AttendedSource& source) { return source.group_pages > 1; };
+    const auto opens = [](const AttendedSource& source) { return source.opened != kNoNode; };
+    if (std::any_of(sources.begin(), sources.end(), opens)) launch("opened", "the pages whose groups are open");
     if (std::any_of(sources.begin(), sources.end(), is_grouped))
       launch("groups", "what pages weigh that have a summary together");
     launch("attention", plan_.attend.is_plain()

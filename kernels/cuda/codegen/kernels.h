@@ -45,7 +45,6 @@ struct AttendingKernel {
   int64_t shared_bytes(int64_t pages, int64_t rows, int64_t room) const;
 };
 
-/// The kernel that does the same for few rows: a cluster of blocks of kAttenderThreads, each with a multiprocessor, has a row.
 /// Bytes of fields from which on a page takes long to score.
 inline constexpr int kHeavyPage = 1024;
 
@@ -56,6 +55,7 @@ struct ClusterRings {
   int summary_turns = 0;  // of summaries: all of its own, or some in turn
 };
 
+/// The kernel that does the same for few rows: a cluster of blocks of kAttenderThreads, each with a multiprocessor, has a row.
 struct ClusterAttendingKernel {
   std::string name;           // empty: there is none
   int64_t fixed_bytes = 0;    // of a block, whatever the row

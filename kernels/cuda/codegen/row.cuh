@@ -82,7 +82,8 @@ struct QueryShape {
 };
 
 /// The power of two that makes the largest number of a query one of [2^14, 2^15): float16 then holds what is up to 2^31 times
-/// smaller as exactly as bf16 does. 1 where there is none.
+/// smaller as exactly as bf16 does, and three parts of it what is up to 2^37 times smaller as exactly as float32. 1 where there
+/// is none.
 __device__ __forceinline__ float half_scale(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23);
   if (largest == 0 || exponent >= 255) return 1;
@@ -94,6 +95,10 @@ __device__ __forceinline__ uint16_t to_half(float x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
   return half;
 }
+
+/// Of numbers that float16 has room for, what a part leaves of the one before it is so much smaller: parts of a query for lines
+/// of 8 bits grow by it, so that each has as many bits of its number as the first.
+constexpr float kPartScale = 2048;
 
 /// Of all threads of a crew, of the block's first kThreads. A barrier.
 template <int kThreads, class Crew>
@@ -150,7 +155,7 @@ __device__ int write_query_parts(uint2* to, const Value& value) {
           if constexpr (Shape::kOfBytes) {
             const uint16_t half = to_half(left);
             halves[part][j] = half;
-            left -= E4M3::from_half(half);
+            left = (left - E4M3::from_half(half)) * kPartScale;
           } else {
             halves[part][j] = BF16::narrow(left);
             left -= BF16::widen(halves[part][j]);
@@ -322,13 +327,14 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[kGroups][Shape::kTi
     for (int tile = 0; tile < Shape::kTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
+        constexpr float kShare = Shape::kOfBytes ? 1 / kPartScale : 1;  // of a part, beside the one before it
         float sum = products[group][kProducts - 1][tile][i];
         if constexpr (kJoins) {  // columns 2 * part (+ 1)
           const float second = __shfl_down_sync(~0U, sum, 1);
-          sum = __shfl_down_sync(~0U, sum, 2) + second + sum;
+          sum = (__shfl_down_sync(~0U, sum, 2) * kShare + second) * kShare + sum;
         }
 #pragma unroll
-        for (int part = kProducts - 2; part >= 0; --part) sum += products[group][part][tile][i];
+        for (int part = kProducts - 2; part >= 0; --part) sum = sum * kShare + products[group][part][tile][i];
         sums[group][tile][i] = Shape::kOfBytes ? sum * scale : sum;
       }
     }

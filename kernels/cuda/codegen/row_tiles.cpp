@@ -259,7 +259,9 @@ void RowTilesWriter::write_product(const Product& product) {
   } else {
     writer_.write("constexpr int first_line = 0;");
   }
+  const bool is_bound = product.bound != Product::Bound::kNone;
   for (const auto& [name, part] : {std::pair("a_line", product.parts.front()), {"b_line", product.parts.back()}}) {
+    if (!is_bound && name == std::string_view("b_line")) break;
     writer_.open("const auto {} = [&](int group, int of_group)", name);
     const bool is_full = lines % (groups * kProductLines) == 0;
     const std::string line = fmt::format("first_line + {} * group + of_group", kProductLines);
@@ -269,8 +271,9 @@ void RowTilesWriter::write_product(const Product& product) {
   }
   writer_.line("float sums[{}][{}][4];", groups, product.tiles());
   const auto multiply = [&](int parts) {
-    return fmt::format("multiply_lines<{}, {}, {}, {}>(sums, a_line, b_line, query_{});", product.query_shape(compact_queries_),
-                       product.bound_name(), parts, product.of_bytes() ? type_name(product.type) : "BF16", product.node);
+    return fmt::format("multiply_lines<{}, {}, {}, {}>(sums, a_line, {}, query_{});", product.query_shape(compact_queries_),
+                       product.bound_name(), parts, product.of_bytes() ? type_name(product.type) : "BF16",
+                       is_bound ? "b_line" : "a_line", product.node);
   };
   if (product.joins_parts()) {
     writer_.write(multiply(kMostParts));

@@ -125,8 +125,10 @@ void CudaFlow::grow_memory() {
   }
   if (!plan_.attend.is_plain() && plan_.attend.sources.at(1).group_pages > 1) {
     grow(group_logits_, rows * capacity_ * static_cast<size_t>(plan_.graph.geometry.group) * sizeof(float));
-    grow(opened_positions_, 2 * rows * capacity_ * sizeof(int32_t));
-    grow(opened_numbers_, 3 * rows * sizeof(int32_t));
+    if (!opened_leaves_.empty()) {
+      grow(opened_positions_, 2 * rows * capacity_ * sizeof(int32_t));
+      grow(opened_numbers_, 3 * rows * sizeof(int32_t));
+    }
   }
   if (!plan_.graph.selects_under_masks()) return;
   if (plan_.graph.selects_tokens()) grow(selected_masks_, rows * mask_stride() * sizeof(uint32_t));
@@ -283,7 +285,7 @@ PageGroups CudaFlow::groups_of(const AttendedSource& source) const {
   const bool is_tail = left_out.op == Op::kWindow;  // else those that are left out are opened, and so are their groups
   PageGroups groups{.pages = source.group_pages,
                     .counts = source.bias != kNoNode,
-                    .shares = source.shares,
+                    .shares = source.shares && is_tail,
                     .first = is_tail ? left_out.attributes.first : 0,
                     .last = is_tail ? left_out.attributes.last : 0,
                     .logits = group_logits_.as<float>(),

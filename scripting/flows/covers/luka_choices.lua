@@ -20,10 +20,10 @@ end
 function flow.index(q, c)
   local weight = (q:dot(c.ksum) / math.sqrt(q:extent("dim"))):softmax("page"):mean("head")
   local older = weight:mask_slice("page", 0, -9, -math.huge)
-  local refine = refined == 0 and "none" or refined == 1 and "all" or sluice.topk(older, { ratio = refined })
+  local function share(ratio) return ratio == 0 and "none" or ratio == 1 and "all" or sluice.topk(older, { ratio = ratio }) end
   return sluice.cover {
-    refine = refine, k = c.ksum, v = c.vsum, bias = bias, mass = mass, tail = 128,
-    levels = 2, group = group, open = sluice.topk(older, { ratio = opened }),
+    refine = share(refined), k = c.ksum, v = c.vsum, bias = bias, mass = mass, tail = 128,
+    levels = 2, group = group, open = share(opened),
   }
 end
 

@@ -176,6 +176,30 @@ TEST_F(CudaCodegen, AttendsWhereBlocksFillTheGpuAndRowsFit) {
   EXPECT_FALSE(cuda::codegen::may_attend(cuda::codegen::AttendingKernel{}, 8, 226 << 10));
 }
 
+TEST_F(CudaCodegen, SummariesComeInTurnWhereNotAllFit) {
+  const cuda::codegen::ClustersAtOnce at_once{0, 132, 66, 43, 31, 25, 21, 16, 14, 8, 8, 8, 8, 7, 7, 7, 6};
+  const auto path = [&](const char* name, int head_dim, int rows, int pages) {
+    const Plan plan = shipped(name, head_dim, 4);
+    const FlowLayout layout(plan);
+    constexpr size_t kShared = 226 << 10;
+    const auto found = cluster_attending_path(layout, generate(layout).cluster_attending, leaf_selections(plan.graph), at_once,
+                                              rows, pages, kShared);
+    EXPECT_LE(found.shared_bytes, kShared);
+    return found;
+  };
+  const auto all = path("covers/luka", 64, 32, 1000);
+  EXPECT_EQ(all.cluster, 3);
+  EXPECT_EQ(all.rings.summary_turns, 2) << "eleven tiles of eight warps";
+  EXPECT_EQ(all.rings.value_stages, 4);
+  const auto in_turn = path("covers/luka", 128, 128, 1000);
+  EXPECT_EQ(in_turn.cluster, 1);
+  EXPECT_LT(in_turn.rings.summary_turns, 4) << "32 tiles of eight warps";
+  EXPECT_GE(in_turn.rings.summary_turns, 1);
+  EXPECT_GE(in_turn.rings.stages, 2);
+  EXPECT_EQ(path("covers/luka_near", 128, 128, 1000).cluster, 0) << "more warps score heavy pages in less time";
+  EXPECT_EQ(path("covers/luka_near", 64, 32, 1000).cluster, 3);
+}
+
 TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
   const Plan plan = shipped("block_topk", 128, 2);
   const FlowLayout layout(plan);

@@ -107,15 +107,21 @@ TEST_F(CudaCovers, ShippedChoicesAgreeWithTheReference) {
   const auto device = create_device("cuda");
   for (const char* compressor : {"mean", "weighted", "softmax", "random"}) {
     for (const char* refined : {"0", "1/8", "1"}) {
-      for (const auto& [values, bias, mass] : {std::tuple("own", "count", "preserve"), {"zero", "none", "renormalise"}}) {
+      for (const auto& [values, bias, mass, group] : {std::tuple("own", "count", "preserve", "1"),
+                                                      {"zero", "none", "renormalise", "1"},
+                                                      {"own", "none", "preserve", "5"}}) {
         TraceOptions options;
         options.head_dim = 64;
         options.group = 4;
-        options.parameters = {
-            {"compressor", compressor}, {"refined", refined}, {"values", values}, {"bias", bias}, {"mass", mass}};
+        options.parameters = {{"compressor", compressor},
+                              {"refined", refined},
+                              {"values", values},
+                              {"bias", bias},
+                              {"mass", mass},
+                              {"group", group}};
         const FlowGraph graph = trace_file(source_path("scripting/flows/covers/luka_choices.lua"), options);
         EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt)
-            << compressor << ", " << refined << ", " << values << ", " << bias << ", " << mass;
+            << compressor << ", " << refined << ", " << values << ", " << bias << ", " << mass << ", " << group;
       }
     }
   }
@@ -132,6 +138,10 @@ TEST_P(CudaRandomCovers, AgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaRandomCovers, ::testing::Range<uint64_t>(0, 200, kCoversTogether));
+
+TEST_F(CudaCovers, GroupsOfEverySizeAgreeWithTheReference) { expect_groups_agree(*create_device("cuda")); }
+
+TEST_F(CudaCovers, GroupsThatNobodyLooksAtAgreeWithTheReference) { expect_hidden_groups_agree(*create_device("cuda")); }
 
 TEST_F(CudaCovers, AnotherCoverIsFound) { expect_other_covers_found(*create_device("cuda")); }
 
