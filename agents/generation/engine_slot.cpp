@@ -144,7 +144,8 @@ void EngineSlot::finish(const RequestResult& result) {
     metrics_.reused(live.marked_tokens, result.copied_tokens, result.recomputed_tokens);
   }
   if (result.reason == FinishReason::kNotFinite) {
-    return live.fail(500, "the model's logits are not finite for this request: its weights are damaged or overflow");
+    return live.fail(
+        500, "the model's logits are not finite for this request: its weights are damaged or overflow, or the flow makes NaN");
   }
   GenerationEvent event;
   event.kind = GenerationEvent::Kind::kFinished;

@@ -397,8 +397,9 @@ void TokenProbabilities::add(const RowProbabilities& row) {
 void require_finite(const std::vector<RequestResult>& results) {
   const auto is_not = [](const RequestResult& result) { return result.reason == FinishReason::kNotFinite; };
   if (std::none_of(results.begin(), results.end(), is_not)) return;
-  throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
-                   "compare the checkpoint's files with where they came from");
+  throw InputError(
+      "the model's logits are not finite (NaN or infinite): its weights are damaged or overflow, or its flow makes NaN",
+      "try it without a flow; compare the checkpoint's files with where they came from");
 }
 
 void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& token)> callback) {

@@ -43,9 +43,6 @@ class TokenBudget {
   }
 
  private:
-  /// Throws if some of the rows that come `together` leave more of the others than the budget has.
-  void check_kept(int most_positions, int together) const;
-
   Eviction eviction_;
   std::vector<int32_t> last_readers_;
 };

@@ -115,6 +115,10 @@ void verify_after(const FlowGraph& graph) {
   const auto first =
       std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage == Stage::kAfter; });
   if (first == graph.nodes.end() || !graph.sources.empty()) return;
+  if (graph.eviction && !graph.patterns.empty()) {
+    refuse(graph.eviction->where, "evict: layers keep what their pattern reads, and nobody else leaves",
+           "keep the tokens of a pattern by sluice.evict(score, {keep = pattern}), without flow.pattern");
+  }
   refuse_idle_after(first->where);
 }
 
@@ -123,6 +127,25 @@ void verify_after(const FlowGraph& graph) {
 void refuse_idle_after(const SourceLocation& where) {
   refuse(where, "flow.after follows what flow.index selects, and the flow selects nothing",
          "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or have flow.after evict tokens");
+}
+
+void verify_tails(const FlowGraph& graph) {
+  for (const AttentionSource& source : graph.sources) {
+    int tail = 0;
+    for (const NodeId leaf : leaf_selections(graph, source.selection))
+      tail = std::max(tail, graph.nodes[static_cast<size_t>(leaf)].attributes.last);
+    for (const NodeId id : graph.saves) {
+      const Node& save = graph.nodes[static_cast<size_t>(id)];
+      const std::string& state = save.attributes.field;
+      if ((state != source.keys && state != source.values) || save.attributes.last <= tail) continue;
+      refuse(
+          save.where,
+          fmt::format("save: \"{}\" is there once pages leave a tail of {} pages, and the cover's has {}: those between would be "
+                      "attended to as the state began",
+                      state, save.attributes.last, tail),
+          "give both the same tail, for example c.ksum:save(x, {tail = 128}) and sluice.cover{tail = 128, ...}");
+    }
+  }
 }
 
 bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
@@ -169,7 +192,7 @@ void verify_attention(const FlowGraph& graph) {
   }
   const auto has_beside = [](const AttentionSource& source) { return source.beside.has_value(); };
   if (!graph.patterns.empty() || std::any_of(graph.sources.begin(), graph.sources.end(), has_beside)) {
-    refuse(first, "attention to summaries, and a pattern that hides tokens of their pages", "use one of the two");
+    refuse(first.where, "attention to summaries, and a pattern that hides tokens of their pages", "use one of the two");
   }
   const auto of_tokens = [](const AttentionSource& source) { return source.keys == "k"; };
   if (std::count_if(graph.sources.begin(), graph.sources.end(), of_tokens) > 1) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "scripting/graph/kept_tokens.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
 #include "scripting/graph/verify_parts.h"
@@ -83,7 +84,16 @@ void verify_kept(const Eviction& eviction) {
   if (analysis.is_empty()) refuse(eviction.where, "evict: no query sees any key under the pattern that is kept");
   const std::optional<CacheSize> size = analysis.size_for_any_length();
   if (!size || (size->growth != 0 && size->growth != size->period)) return;
-  if (size->growth == 0 && size->at(size->from) <= eviction.budget) return;
+  if (size->growth == 0 && size->at(size->from) <= eviction.budget) {
+    // Rows of a chunk come together. Once as many tokens as that have come nothing changes any more.
+    constexpr int kMostPositions = 1 << 16;
+    const int64_t enough = size->from + 2 * int64_t{eviction.budget} + 2 * int64_t{eviction.chunk};
+    const int positions = static_cast<int>(std::min<int64_t>(enough, kMostPositions));
+    const std::vector<int32_t> last_readers = analysis.last_readers(positions);
+    check_kept_tokens(eviction, last_readers, positions, 1);
+    if (eviction.chunk > 0) check_kept_tokens(eviction, last_readers, positions, eviction.chunk);
+    return;
+  }
   refuse(eviction.where, fmt::format("evict: the pattern keeps {}, and the budget is {}", to_text(*size), eviction.budget),
          "keep fewer by the pattern, or give a larger budget");
 }

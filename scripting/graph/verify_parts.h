@@ -32,6 +32,8 @@ void verify_patterns(const FlowGraph& graph);
 void verify_attention(const FlowGraph& graph);
 /// A flow whose after stage, at `where`, follows no selection and evicts nobody.
 [[noreturn]] void refuse_idle_after(const SourceLocation& where);
+/// Pages that attention knows by a state that is yet to be saved for them. What scripts write is refused.
+void verify_tails(const FlowGraph& graph);
 /// Whether a node is the product of the query and keys that are a field [dim] (AttentionSource::logits).
 bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys);
 /// Refuses a flow that reads what attention gave, unless there `is_any`, of a layer that runs the flow.

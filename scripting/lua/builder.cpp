@@ -488,6 +488,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line, int after_
   check_after(index_line, after_line);
   check_states();
   verify(graph_);
+  verifying::verify_tails(graph_);
   return std::move(graph_);
 }
 

@@ -48,7 +48,9 @@ TEST(Covers, AnotherSummaryThatIsAStateIsFound) {
   const FlowGraph wanted = flow("c.v:mean('token')", tail);
   EXPECT_EQ(check_against_reference(*device, wanted, compile(wanted).plan), std::nullopt);
   EXPECT_TRUE(check_against_reference(*device, wanted, compile(flow("c.v:max('token')", tail)).plan).has_value());
-  EXPECT_TRUE(check_against_reference(*device, wanted, compile(flow("c.v:mean('token')", ", {tail = 60}")).plan).has_value());
+  FlowGraph later = wanted;  // pages are saved once they have left a longer tail, which scripts may not say
+  for (const NodeId save : later.saves) later.nodes[static_cast<size_t>(save)].attributes.last += 2;
+  EXPECT_TRUE(check_against_reference(*device, wanted, compile(later).plan).has_value());
 }
 
 TEST(Covers, GroupsOfEverySizeAgreeWithTheReference) { testing::expect_groups_agree(*create_cpu_device({2})); }

@@ -80,6 +80,27 @@ TEST(Cover, HasSummariesOfSummaries) {
             "  attend %13 by k, v\n  attend others of %13 by ksum, vsum + %9 shared, 3 pages together but those of %12\n");
 }
 
+TEST(Cover, IsSavedForWhenPagesLeaveItsTail) {
+  const auto message = [](int saved) -> std::string {
+    try {
+      trace(
+          "local flow = sluice.flow{name = 'x'} function flow.cache(c) c.a = c.k:mean('token') c.b = sluice.cfill(0, {'dim'}) "
+          "end function flow.index(q, c) return sluice.cover{k = c.a, v = c.b, refine = sluice.window{last = 1}, tail = 40} end "
+          "function flow.after(q, c, mass) c.b:save(c.v:mean('token'), {tail = " +
+              std::to_string(saved) + "}) end return flow",
+          "x.lua");
+      return "accepted";
+    } catch (const FlowError& error) {
+      return error.message();
+    }
+  };
+  for (const int saved : {1, 39, 40, 49}) EXPECT_EQ(message(saved), "accepted") << saved;  // four pages of 16, as the cover's
+  EXPECT_EQ(
+      message(50),
+      "save: \"b\" is there once pages leave a tail of 5 pages, and the cover's has 4: those between would be attended to as "
+      "the state began");
+}
+
 TEST(Cover, OpensWhatItIsTold) {
   const auto opened = [](const std::string& refine) {
     const FlowGraph graph = flow_with(cover("refine = " + refine));
