@@ -51,7 +51,8 @@ struct Product {
   bool of_bytes() const { return size_of(type) == 1; }
   /// "kNone"
   std::string bound_name() const;
-  /// "QueryShape<8, 1, false>", of the split query in shared memory (row.cuh); `compact`: without lanes that only have zeros.
+  /// "QueryShape<8, 1, false>", of the split query in shared memory (row_products.cuh); `compact`: without lanes that only have
+  /// zeros.
   std::string query_shape(bool compact) const;
   int64_t query_bytes(bool compact) const;
 };

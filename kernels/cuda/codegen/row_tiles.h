@@ -35,7 +35,7 @@ class RowTilesWriter : public IndexWriter {
   void write_row_tiles(const Launch& launch);
 
   bool leaves_newest_ = false;    // the newest page is not scored
-  bool compact_queries_ = false;  // as products have them (QueryShape in row.cuh)
+  bool compact_queries_ = false;  // as products have them (QueryShape in row_products.cuh)
   int most_groups_ = 2;           // of sixteen lines that are multiplied together: what a thread has registers for
   std::vector<Product> products_;
   std::vector<CopiedRun> runs_;
