@@ -411,7 +411,7 @@ constexpr AttendingCase kCovers[] = {
     {"covers/luka", "page = 16", "fields = { vsum = 'e5m2' }, page = 16", 128, 4, 16, 4, 20'000, DataType::kE4M3, 2},
     // Blocks of so many pages that their summaries come in turn.
     {"covers/luka", kOfCover, "{ k = 20 }", 128, 2, 16, 8, 16'000, DataType::kBF16, 12},
-    {"covers/luka", kOfCover, kOfCover, 128, 4, 16, 8, 30'000, DataType::kE4M3, 10},
+    {"covers/luka", kOfCover, kOfCover, 128, 4, 16, 8, 16'000, DataType::kE4M3, 10},
     {"covers/luka", "tail = 128", "tail = 16, mass = 'renormalise'", 64, 4, 16, 4, 30'000, DataType::kBF16, 20},
     {"covers/luka_near", kOfCover, kOfCover, 128, 2, 16, 8, 9000, DataType::kBF16, 4},
     {"covers/luka_near", kOfCover, "{ ratio = 1 / 8 }", 128, 4, 16, 8, 5000, DataType::kBF16, 3},

@@ -75,7 +75,9 @@ struct DrawnStates {
                                       "'all'", "sluice.topp(r:exp(), {p = 0.6})");
     const std::string weight =
         one_of("heavy:softmax('token')", "(heavy + 1e-6):normalize('token')", "heavy", "sluice.fill(0.1, {'token'})");
-    const std::string tail = one_of("", ", {tail = 1}", ", {tail = 40}", ", {tail = 128}");
+    // Summaries are there once pages leave the cover's tail, or before.
+    const int cover_tail = one_of(1, 20, 40, 128);
+    const std::string tail = one_of(std::string(), std::string(", {tail = 1}"), fmt::format(", {{tail = {}}}", cover_tail));
     const std::string key = random() % 4 == 0 ? "c.a" : "c.ks";  // a field, beside a state for values
     const std::string share = one_of("heavy:sum('token')", "heavy:sum('token'):softmax('page')", "l");
     script = fmt::format(
@@ -88,8 +90,8 @@ struct DrawnStates {
         "c.heavy:save(heavy) c.share:save({}) {} c.vs:save((c.v * w):sum('token'){}) end return f",
         one_of(8, 16, 32, 64), one_of("bf16", "bf16", "e4m3", "e5m2"), one_of("'all'", "30", "'none'"),
         key == "c.ks" ? "c.ks = sluice.cfill(0, {'dim'})" : "", key, refine, key, one_of("preserve", "renormalise"),
-        one_of("'count'", "'none'", "c.share", "d * 0.1"), kLevels[random() % kLevels.size()], one_of(1, 20, 128), key, weight,
-        share, key == "c.ks" ? fmt::format("c.ks:save((c.k * w):sum('token'){})", tail) : "", tail);
+        one_of("'count'", "'none'", "c.share", "d * 0.1"), kLevels[random() % kLevels.size()], cover_tail, key, weight, share,
+        key == "c.ks" ? fmt::format("c.ks:save((c.k * w):sum('token'){})", tail) : "", tail);
   }
 };
 
