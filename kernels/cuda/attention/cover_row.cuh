@@ -158,6 +158,11 @@ __device__ __forceinline__ void attend_summaries(uint8_t* values, DataType type,
   constexpr int kEntries = Tile::kEntries;
   constexpr int kDim = All::kDim;
   const int lane = threadIdx.x % 32;
+  const bool counted = lane < kEntries && counts(lane);
+  if (!__any_sync(0xffffffffU, counted)) {
+    wait();
+    return;
+  }
   float weights[kEntries / 8][2][2];
 #pragma unroll
   for (int n = 0; n < kEntries / 8; ++n) {
@@ -182,10 +187,9 @@ __device__ __forceinline__ void attend_summaries(uint8_t* values, DataType type,
     }
   }
   // What does not count may be anything, and 0 * NaN would be NaN.
-#pragma unroll 1
-  for (uint32_t left = __ballot_sync(0xffffffffU, lane < kEntries && !counts(lane)); left != 0; left &= left - 1) {
-    const int entry = __ffs(static_cast<int>(left)) - 1;
-    if (lane < kDim / 8) *reinterpret_cast<uint4*>(values + entry * Tile::kRowBytes + 16 * lane) = {0, 0, 0, 0};
+  if (lane < kEntries && !counted) {
+#pragma unroll
+    for (int piece = 0; piece < kDim / 8; ++piece) *reinterpret_cast<uint4*>(values + lane * Tile::kRowBytes + 16 * piece) = {};
   }
   __syncwarp();
   all.add(shared_address(values), weights);

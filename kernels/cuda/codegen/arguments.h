@@ -14,6 +14,7 @@ constexpr int kHeldStep = 128;           // pages that a block holds are a multi
 constexpr int kMostRowBlocks = 16;       // that share a row
 constexpr int kMostParts = 3;            // of a float32, in bf16
 constexpr int kSelectionBytes = 24'576;  // that selection works with, where copies of pages were
+constexpr int kFieldThreads = 128;       // that compute the newest page's fields, while the others go on
 
 // Of kernels that attend, too (attending.cuh).
 constexpr int kSelectorThreads = 128;

@@ -125,6 +125,7 @@ void ClusterCoverWriter::write_selection() {
     writer_.write("__syncthreads();");
     writer_.write("__shared__ FewPages few;");
     writer_.write("int chosen;");
+    release_memory("tiles of fields were");
     writer_.open("");
     declare_selecting(*scored);
     writer_.open(
@@ -134,7 +135,6 @@ void ClusterCoverWriter::write_selection() {
     writer_.write("list[rank] = id; positions[rank] = page; " + open_own);
     writer_.close(");");
     writer_.close();
-    publish_memory("tiles of fields were");
     return;
   }
   writer_.line("for (int i = threadIdx.x; i < count; i += kThreads) row_scores[first + i] = held[{} * own_pages + i];",

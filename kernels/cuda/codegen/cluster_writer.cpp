@@ -76,9 +76,13 @@ void ClusterWriter::select_whole_row(const std::string& take) {
   writer_.close(");");
 }
 
-void ClusterWriter::publish_memory(std::string_view where) {
-  writer_.line("// The copy engine writes where {}.", where);
+void ClusterWriter::release_memory(std::string_view where) {
+  writer_.line("// The copy engine writes where {}, behind the next barrier.", where);
   writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+}
+
+void ClusterWriter::publish_memory(std::string_view where) {
+  release_memory(where);
   writer_.write("__syncthreads();");
 }
 

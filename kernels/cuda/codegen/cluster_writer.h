@@ -30,7 +30,9 @@ class ClusterWriter : public HeldRowWriter {
   void declare_selecting(NodeId scored);
   /// By choosers alone: selects. `take` is the text of what is done with (rank, page); `chosen` is how many.
   void select_whole_row(const std::string& take);
-  /// Lets the copy engine write where something was, which the generated text names.
+  /// Lets the copy engine write where something was, which the generated text names, behind the next barrier of the block.
+  void release_memory(std::string_view where);
+  /// The same, and that barrier.
   void publish_memory(std::string_view where);
   /// Merges what the warps have in `attended`, then the blocks, and closes the kernel.
   void merge_attended(std::string_view attended);

@@ -6,11 +6,14 @@ namespace sluice::cuda {
 
 /// What blocks tell each other of the few pages that a row opens, in shared memory.
 struct FewPages {
+  static constexpr int kWarps = kAttenderThreads / 32;
+
   /// Ordered so that of two the one that is taken first is greater: that with the higher key, or else the lower page.
   struct Ranked {
     uint32_t key;
     uint32_t not_page;
 
+    __device__ __forceinline__ bool exists() const { return key != topk::kNoKey; }
     __device__ __forceinline__ bool operator<(const Ranked& other) const {
       return key < other.key || (key == other.key && not_page < other.not_page);
     }
@@ -19,20 +22,44 @@ struct FewPages {
     }
   };
 
-  Ranked warps[2][kAttenderThreads / 32];  // by turns
-  Ranked best[topk::kMaxCluster * kFewPages];
-  int ids[topk::kMaxCluster * kFewPages];    // places of these in the pool
-  int pages[topk::kMaxCluster * kFewPages];  // those that are selected and not kept anyway; -1: another
+  Ranked of_warps[kWarps * kFewPages];         // the best of each warp; those that there are not differ
+  Ranked best[topk::kMaxCluster * kFewPages];  // of each block
+  int ids[topk::kMaxCluster * kFewPages];      // places of these in the pool
 };
+
+/// How many of `count` entries come before `own`, and how many of these `matter`.
+template <class Matters>
+__device__ __forceinline__ int2 count_before(const FewPages::Ranked& own, const FewPages::Ranked* all, int count,
+                                             const Matters& matters) {
+  int2 before{0, 0};
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const FewPages::Ranked other = all[i];
+    const bool is_before = own < other;
+    before.x += is_before ? 1 : 0;
+    before.y += is_before && matters(other) ? 1 : 0;
+  }
+  return before;
+}
 
 /// Selects from a row of which each block has the `scores` and the places in the pool, `pool_pages`, of pages
 /// [first, first + count): each tells the others its best, of which all take the best. Calls take(rank, page, place in the pool)
-/// for each selected page, and returns their number. By all threads of all blocks. `what.k` is at most kFewPages.
+/// for each selected page, first those that are kept anyway, and returns their number. By all threads of all blocks; a barrier.
+/// `what.k` is at most kFewPages.
 template <int kThreads, class Take>
 __device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& row, const float* scores, const int* pool_pages,
                                           int first, int count, const Selecting& what, FewPages& few, const Take& take) {
   using Ranked = FewPages::Ranked;
+  static_assert(FewPages::kWarps * kFewPages <= kThreads && topk::kMaxCluster * kFewPages <= kThreads);
   const int thread = threadIdx.x;
+  const int lane = thread % 32;
+  const int low = min(what.first, row.pages);  // pages are kept below this, and from the next on
+  const int high = max(low, row.pages - what.last);
+  const int kept = low + row.pages - high;
+  for (int i = thread; i < kept; i += kThreads) {
+    const int page = i < low ? i : high + i - low;
+    take(i, page, row.ids[page]);
+  }
   const auto best_below = [&](const Ranked& bound) {
     const auto wanted = static_cast<uint32_t>(what.end - what.begin);
     Ranked best{topk::kNoKey, 0};
@@ -44,54 +71,46 @@ __device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& ro
     return best;
   };
   Ranked best = best_below({~0U, ~0U});
-  Ranked mine{topk::kNoKey, 0};  // of thread i: number i of this block
+  Ranked mine{topk::kNoKey, 0};  // of lane i: number i of this warp
 #pragma unroll 1
   for (int i = 0; i < what.k; ++i) {
-    const uint32_t key = __reduce_max_sync(~0U, best.key);
-    const uint32_t not_page = __reduce_max_sync(~0U, best.key == key ? best.not_page : 0);
-    if (thread % 32 == 0) few.warps[i % 2][thread / 32] = {key, not_page};
-    __syncthreads();
-    Ranked highest = few.warps[i % 2][0];
-#pragma unroll
-    for (int warp = 1; warp < kThreads / 32; ++warp) {
-      if (highest < few.warps[i % 2][warp]) highest = few.warps[i % 2][warp];
-    }
-    if (thread == i) mine = highest;
-    if (best == highest) best = best_below(highest);
+    Ranked highest;
+    highest.key = __reduce_max_sync(~0U, best.key);
+    highest.not_page = __reduce_max_sync(~0U, best.key == highest.key ? best.not_page : 0);
+    if (lane == i) mine = highest;
+    if (best == highest && best.exists()) best = best_below(highest);
   }
-  if (thread < what.k) {
-    const int place = blocks.rank * what.k + thread;
-    const int id = mine.key == topk::kNoKey ? 0 : pool_pages[static_cast<int>(~mine.not_page) - first];
+  const int own_place = thread / 32 * what.k + lane;
+  if (lane < what.k) few.of_warps[own_place] = mine.exists() ? mine : Ranked{topk::kNoKey, static_cast<uint32_t>(own_place)};
+  __syncthreads();
+  const auto all_matter = [](const Ranked&) { return true; };
+  if (thread < FewPages::kWarps * what.k) {
+    const Ranked own = few.of_warps[thread];
+    const int rank = count_before(own, few.of_warps, FewPages::kWarps * what.k, all_matter).x;
+    if (rank < what.k) {
+      const int place = blocks.rank * what.k + rank;
+      const int id = own.exists() ? pool_pages[static_cast<int>(~own.not_page) - first] : 0;
 #pragma unroll 1
-    for (int block = 0; block < blocks.count; ++block) {
-      *in_block(few.best + place, block) = mine;
-      *in_block(few.ids + place, block) = id;
+      for (int block = 0; block < blocks.count; ++block) {
+        *in_block(few.best + place, block) = own;
+        *in_block(few.ids + place, block) = id;
+      }
     }
   }
   blocks.sync();
-  const int low = min(what.first, row.pages);  // pages are kept below this, and from the next on
-  const int high = max(low, row.pages - what.last);
   const int told = blocks.count * what.k;
-  int page = -1;
+  bool is_taken = false;
   if (thread < told) {
+    const auto is_open = [&](const Ranked& one) {
+      const int page = static_cast<int>(~one.not_page);
+      return one.exists() && page >= low && page < high;
+    };
     const Ranked own = few.best[thread];
-    int greater = 0;
-#pragma unroll 1
-    for (int i = 0; i < told; ++i) greater += own < few.best[i] ? 1 : 0;
-    page = own.key != topk::kNoKey && greater < what.k ? static_cast<int>(~own.not_page) : -1;
-    if (page < low || page >= high) page = -1;
-    few.pages[thread] = page;
+    const int2 before = count_before(own, few.best, told, is_open);
+    is_taken = is_open(own) && before.x < what.k;
+    if (is_taken) take(kept + before.y, static_cast<int>(~own.not_page), few.ids[thread]);
   }
-  const int others = __syncthreads_count(page >= 0);
-  if (page >= 0) {
-    int rank = low;
-#pragma unroll 1
-    for (int i = 0; i < told; ++i) rank += few.pages[i] >= 0 && few.pages[i] < page ? 1 : 0;
-    take(rank, page, few.ids[thread]);
-  }
-  for (int kept = thread; kept < low; kept += kThreads) take(kept, kept, row.ids[kept]);
-  for (int kept = high + thread; kept < row.pages; kept += kThreads) take(low + others + kept - high, kept, row.ids[kept]);
-  return low + others + row.pages - high;
+  return kept + __syncthreads_count(is_taken);
 }
 
 /// The pages that a block has of a row, those of [first, first + count), and what it knows of the summaries that stand for them.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cuda/codegen/node_writer.h"
@@ -15,9 +18,20 @@ class FieldsWriter final : public NodeWriter {
   /// That `tile` is to have.
   int64_t numbers() const { return tile_numbers_; }
   void write();
+  /// The same; if `condition`, fields are stored as well where `place` says (a pointer; "": nowhere).
+  void write(std::string_view condition, const std::function<std::string(size_t field)>& place);
 
  private:
-  std::vector<NodeId> order_;  // of nodes in the tile
+  /// Whether the value reads one that was computed since the last barrier.
+  bool reads_unpublished(NodeId id) const;
+  /// Lets other threads than the last ones do what comes next: `count` elements.
+  void take_threads(int64_t count);
+  void publish();
+
+  std::vector<NodeId> order_;      // of nodes in the tile
+  std::vector<bool> unpublished_;  // by node: computed since the last barrier
+  int64_t busy_threads_ = 0;       // since then
+  std::string thread_;             // the text of crew_.thread
 };
 
 }  // namespace sluice::cuda::codegen

@@ -79,12 +79,15 @@ void HeldRowWriter::write_refresh(bool is_scored) {
   if (layout_.plan.has_field_pages()) writer_.write("uint8_t* const field_block = row.field_block(newest_field_page);");
   writer_.write("const int tokens = row.last_tokens;");
   if (fields_.numbers() > 0) writer_.write("float* const tile = field_values;");
-  fields_.write();
-  if (!runs_.empty() && is_scored) {
+  const bool is_awaited = !runs_.empty() && is_scored;
+  if (is_awaited) {
+    fields_.write("holds_newest", [&](size_t field) { return newest_line(field); });
     writer_.open("if (newest >= 0)");
-    writer_.write("publish_fields();");
+    writer_.write("if (!holds_newest) publish_fields();");
     writer_.write("barrier_arrive(fields_there);");
     writer_.close();
+  } else {
+    fields_.write();
   }
   writer_.close();
   if (runs_.empty()) writer_.write("if (a.refreshes && has_newest) __syncthreads();");  // nothing else waits for these fields

@@ -104,16 +104,19 @@ void IndexWriter::compute_along_pages(NodeId id) {
     over_pages([&](Values& values, const Index& i) {
       writer_.line("largest[line] = max_of(largest[line], {});", values.read(input, i));
     });
-    writer_.write("combine_block_each<Max>(largest);");
+    writer_.write(scope_.holds_row ? "for (float& x : largest) x = largest_in_warp(x);" : "combine_block_each<Max>(largest);");
     writer_.line("float powers[{}] = {{}};", together);
     over_pages([&](Values& values, const Index& i) {
       writer_.line("powers[line] += expf({} - (largest[line] == Max::start() ? 0 : largest[line]));", values.read(input, i));
     });
-    writer_.write("combine_block_each<Add>(powers);");
     writer_.line("float2 sums[{}];", together);
-    writer_.write("#pragma unroll");
-    writer_.line("for (int line = 0; line < {}; ++line) sums[line] = {{largest[line], powers[line]}};", together);
-    if (scope_.holds_row) writer_.write("blocks.join_each<PowerSum>(sums);");
+    if (scope_.holds_row) {
+      writer_.write("blocks.join_powers(largest, powers, sums);");
+    } else {
+      writer_.write("combine_block_each<Add>(powers);");
+      writer_.write("#pragma unroll");
+      writer_.line("for (int line = 0; line < {}; ++line) sums[line] = {{largest[line], powers[line]}};", together);
+    }
   } else {
     writer_.line("float sums[{}];", together);
     writer_.line("for (float& sum : sums) sum = {}::start();", reduction.op);
@@ -124,11 +127,15 @@ void IndexWriter::compute_along_pages(NodeId id) {
     });
     writer_.line("{}_each<{}>(sums);", crew_.combine, reduction.op);
   }
+  if (current.op == Op::kSoftmax) {
+    writer_.write("#pragma unroll");
+    writer_.line("for (int line = 0; line < {}; ++line) sums[line].y = __fdividef(1, sums[line].y);", together);
+  }
   if (current.op == Op::kSoftmax || current.op == Op::kNormalize) {
     over_pages([&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
       writer_.line("{} = {};", *place_of(scope_, id, i),
-                   current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) / sums[line].y", x)
+                   current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) * sums[line].y", x)
                                               : fmt::format("{} / sums[line]", x));
     });
   } else {

@@ -234,11 +234,29 @@ void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const 
   }
 }
 
-/// Sources are read where they lie, unless something else needs them in a buffer.
+/// Whether the node scales, shifts or bounds what is stored: one stored value of pages and constants.
+bool FlowLayout::is_one_step_from_stored(NodeId id) const {
+  const Node& current = node(id);
+  if (!is_binary_elementwise(current.op) || current.op == Op::kDiv || kept[static_cast<size_t>(id)]) return false;
+  int stored = 0;
+  for (const NodeId input : current.inputs) {
+    if (slots[static_cast<size_t>(input)].stored && has_axis(node(input).shape, Axis::kPage)) {
+      ++stored;
+    } else if (node(input).op != Op::kConstant && node(input).op != Op::kFill) {
+      return false;
+    }
+  }
+  return stored == 1;
+}
+
+/// Sources are read where they lie, and what is one operation away from a stored value is computed where it is read, unless
+/// something else needs it in a buffer.
 bool FlowLayout::stays_inline(NodeId id) const {
-  if (!is_source(node(id).op)) return false;
+  const bool is_cheap = is_one_step_from_stored(id);
+  if (!is_source(node(id).op) && !is_cheap) return false;
   const bool scored = std::any_of(selections.begin(), selections.end(), [&](const auto& s) { return s.score == id; });
   if (scored || std::find(attended.begin(), attended.end(), id) != attended.end()) return false;
+  if (is_cheap) return true;
   if (node(id).op != Op::kLoad) return true;
   // A state that is saved as another one must not have changed by then.
   return std::none_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {

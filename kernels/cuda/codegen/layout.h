@@ -79,6 +79,7 @@ struct FlowLayout {
 
  private:
   void find_attended();
+  bool is_one_step_from_stored(NodeId id) const;
   void find_query_only();
   /// Keeps what is made of more than `most` nodes that are not kept; returns how many computations the text has then.
   int64_t keep_beyond(int most);

@@ -173,13 +173,17 @@ void NodeWriter::compute_lines(NodeId id, bool paged) {
 }
 
 void NodeWriter::compute(NodeId id, bool paged) {
+  compute_unpublished(id, paged);
+  writer_.write(crew_.barrier);
+}
+
+void NodeWriter::compute_unpublished(NodeId id, bool paged) {
   comment(id);
   if (node(id).op == Op::kSoftmax || node(id).op == Op::kNormalize) {
     compute_lines(id, paged);
   } else {
     compute_elements(id, paged);
   }
-  writer_.write(crew_.barrier);
 }
 
 }  // namespace sluice::cuda::codegen

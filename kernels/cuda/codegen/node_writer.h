@@ -32,6 +32,8 @@ class NodeWriter {
   void open_elements(int64_t per, bool paged);
   /// Computes a node for all pages of the tile (or the page, or once) into its place.
   void compute(NodeId id, bool paged);
+  /// The same without the barrier behind it.
+  void compute_unpublished(NodeId id, bool paged);
   /// `only`: a condition on the place, or all.
   void compute_elements(NodeId id, bool paged, const std::string& only = "");
   /// Statements that compute an element of a reduction.

@@ -313,6 +313,13 @@ __device__ __forceinline__ float combine_lanes(float (&sums)[kCount]) {
   }
 }
 
+/// The largest number of the lanes of a warp; all get it.
+__device__ __forceinline__ float largest_in_warp(float x) {
+  // Integers with the order of floats.
+  const auto turned = [](int bits) { return bits >= 0 ? bits : bits ^ 0x7fffffff; };
+  return __int_as_float(turned(__reduce_max_sync(~0U, turned(__float_as_int(x)))));
+}
+
 /// Combines a number of every thread of the block; all get the result. The order is fixed.
 template <class Op, class T>
 __device__ T combine_block(T x) {

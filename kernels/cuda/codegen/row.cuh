@@ -4,8 +4,6 @@
 
 namespace sluice::cuda {
 
-constexpr int kFieldThreads = 128;  // that compute the newest page's fields, while the others go on
-
 // Copies of pages to shared memory, a ring of stages for each warp.
 
 __device__ __forceinline__ void copy_bytes(uint32_t shared, const uint8_t* from, int bytes, uint32_t barrier) {
@@ -97,12 +95,12 @@ class RowBlocks {
     join_each<Op>(x);
   }
 
-  /// Combines what each block has of several numbers, or pairs, which all threads of a block have alike.
-  template <class Op, int kNumber, class T>
-  __device__ void join_each(T (&x)[kNumber]) {
+  /// Combines what each block has of several numbers, which all threads of a block have alike.
+  template <class Op, int kNumber>
+  __device__ void join_each(float (&x)[kNumber]) {
     if (count == 1) return;
     struct Numbers {
-      T at[kNumber];
+      float at[kNumber];
     } mine;
 #pragma unroll
     for (int i = 0; i < kNumber; ++i) mine.at[i] = x[i];
@@ -113,6 +111,41 @@ class RowBlocks {
     for (int block = 1; block < count; ++block) {
 #pragma unroll
       for (int i = 0; i < kNumber; ++i) x[i] = Op::of(x[i], parts[block].at[i]);
+    }
+  }
+
+  /// Of lines of which each thread has the largest number of its warp and its own sum of powers beside that: of the whole row,
+  /// {largest, sum of powers beside it}. All get the result. The order is fixed.
+  template <int kNumber>
+  __device__ void join_powers(const float (&largest)[kNumber], float (&powers)[kNumber], float2 (&sums)[kNumber]) {
+    __shared__ float2 warps[kNumber][32];
+    __shared__ float2 parts[2][topk::kMaxCluster][kNumber];  // by turns, as in `exchange`
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int warp_count = static_cast<int>(blockDim.x) / 32;
+#pragma unroll
+    for (int i = 0; i < kNumber; ++i) {
+      float one[1] = {powers[i]};
+      const float sum = combine_lanes<Add, 1, 32>(one);
+      if (lane == i) warps[i][warp] = {largest[i], sum};
+    }
+    __syncthreads();
+    float2(&turn)[topk::kMaxCluster][kNumber] = parts[turn_];
+    turn_ ^= 1;
+#pragma unroll 1
+    for (int line = warp; line < kNumber; line += warp_count) {
+      const float2 own = lane < warp_count ? warps[line][lane] : float2{Max::start(), 0};
+      const float highest = largest_in_warp(own.x);
+      float one[1] = {own.x == Max::start() ? own.y : own.y * expf(own.x - highest)};
+      const float sum = combine_lanes<Add, 1, 32>(one);
+      if (lane < count) *in_block(&turn[rank][line], lane) = {highest, sum};
+    }
+    sync();
+#pragma unroll
+    for (int i = 0; i < kNumber; ++i) {
+      sums[i] = turn[0][i];
+#pragma unroll 1
+      for (int block = 1; block < count; ++block) sums[i] = PowerSum::of(sums[i], turn[block][i]);
     }
   }
 

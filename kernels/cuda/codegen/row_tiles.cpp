@@ -82,7 +82,8 @@ int64_t RowTilesWriter::bytes_in_stage() const {
 void RowTilesWriter::declare_ring(const char* rings) {
   writer_.line("__shared__ uint64_t barriers[kWarps * kMostStages{}];", leaves_newest_ ? "" : " + 1");
   writer_.write("__shared__ int next_tile;");
-  writer_.line("const uint32_t ring = shared_address({}) + warp * a.stages * {};", rings, bytes_in_stage());
+  writer_.line("uint8_t* const ring_memory = reinterpret_cast<uint8_t*>({});", rings);
+  writer_.line("const uint32_t ring = shared_address(ring_memory) + warp * a.stages * {};", bytes_in_stage());
   writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
   writer_.line("if (lane < a.stages) barrier_init(barrier + 8 * lane, {});", in_pieces_ ? 32 : 1);
   writer_.write("if (threadIdx.x == 0) next_tile = a.stages * kWarps;");
@@ -98,17 +99,20 @@ void RowTilesWriter::write_asking() {
   int page_bytes = 0;
   for (const CopiedRun& run : runs_) page_bytes += run.bytes * run.lines;
   if (!leaves_newest_) {
-    writer_.write("// The tile with the newest page has to wait for whoever writes to it.");
+    writer_.write("// The tile with the newest page has to wait for whoever writes to it, unless that goes straight to a stage.");
     writer_.write("const int newest = has_newest && scored == count ? tiles - 1 : -1;");
+    writer_.line("const bool holds_newest = {};",
+                 may_hold_newest() ? "a.refreshes && newest >= 0 && newest / kWarps < a.stages" : "false");
   }
   // With fields in pages of their own the id of a page is a pair: of the page with fields, and of that with K and V.
   const bool pairs = layout_.plan.has_field_pages();
   writer_.open("const auto ask = [&](int tile, {} id, int stage)", pairs ? "int2" : "int");
-  writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
+  writer_.line("const int all_pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
+  writer_.line("const int pages = all_pages{};", leaves_newest_ ? "" : " - (holds_newest && tile == newest ? 1 : 0)");
   writer_.write("const uint32_t there = barrier + 8 * stage;");
   writer_.line("const uint32_t to = ring + stage * {};", bytes_in_stage());
   if (!graph_.fields.empty() && !leaves_newest_) {
-    writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
+    writer_.write("if (a.refreshes && tile == newest && !holds_newest) barrier_wait(fields_there, 0);");
   }
   if (!in_pieces_) writer_.line("if (lane == 0) barrier_expect(there, pages * {});", page_bytes);
   int64_t begin = 0;
@@ -130,7 +134,7 @@ void RowTilesWriter::write_asking() {
     begin += bytes_in_stage(run);
   }
   if (in_pieces_) writer_.write("arrive_with_pieces(there);");
-  writer_.line("if (lane < pages) ids[tile * {} + lane] = {};", scope_.tile_pages, pairs ? "id.y" : "id");
+  writer_.line("if (lane < all_pages) ids[tile * {} + lane] = {};", scope_.tile_pages, pairs ? "id.y" : "id");
   writer_.close(";");
   writer_.open("const auto id_in = [&](int tile)");
   writer_.line("const int at = tile * {} + lane;", scope_.tile_pages);
@@ -144,7 +148,7 @@ void RowTilesWriter::write_asking() {
   writer_.open("for (int stage = 0; stage < a.stages; ++stage)");
   writer_.write("const int tile = warp + stage * kWarps;");
   writer_.write("const auto next_id = id_in(tile + kWarps);");
-  writer_.line("if (tile < tiles{}) ask(tile, id, stage);", leaves_newest_ ? "" : " && tile != newest");
+  writer_.line("if (tile < tiles{}) ask(tile, id, stage);", leaves_newest_ ? "" : " && (tile != newest || holds_newest)");
   writer_.write("id = next_id;");
   writer_.close();
   writer_.close(";");
@@ -167,7 +171,32 @@ void RowTilesWriter::ask_in_pieces(const CopiedRun& run, int64_t begin) {
 
 void RowTilesWriter::write_newest_asking() {
   writer_.write("const int first_stage = newest / kWarps;");
-  writer_.write("if (newest >= 0 && newest % kWarps == warp && first_stage < a.stages) ask(newest, id_in(newest), first_stage);");
+  writer_.write("if (newest >= 0 && !holds_newest && newest % kWarps == warp && first_stage < a.stages)");
+  writer_.write("  ask(newest, id_in(newest), first_stage);");
+}
+
+bool RowTilesWriter::may_hold_newest() const {
+  const auto is_field = [&](const Product& product) {
+    return std::all_of(product.parts.begin(), product.parts.end(),
+                       [&](NodeId part) { return node(part).op != Op::kKey && node(part).op != Op::kValue; });
+  };
+  return !leaves_newest_ && !runs_.empty() && std::all_of(products_.begin(), products_.end(), is_field) &&
+         std::all_of(runs_.begin(), runs_.end(), [](const CopiedRun& run) { return run.lines == 1; });
+}
+
+std::string RowTilesWriter::newest_line(size_t field) const {
+  if (!may_hold_newest()) return "";
+  const BlockPart part{layout_.plan.fields().field_offsets[field], graph_.fields[field].type, layout_.plan.has_field_pages()};
+  int64_t begin = 0;
+  for (const CopiedRun& run : runs_) {
+    if (run.has(part)) {
+      const auto in_run = static_cast<int64_t>(part.offset - run.part.offset);
+      return fmt::format("ring_memory + (newest % kWarps * a.stages + newest / kWarps) * {} + {} + (scored - 1) % {} * {}",
+                         bytes_in_stage(), begin + in_run, scope_.tile_pages, run.stride());
+    }
+    begin += bytes_in_stage(run);
+  }
+  return "";
 }
 
 void RowTilesWriter::write_queries() {
@@ -312,7 +341,13 @@ void RowTilesWriter::open_queue() {
   writer_.write("upcoming = __shfl_sync(~0U, upcoming, 0);");
   writer_.write("upcoming_id = id_in(upcoming);");
   writer_.close(";");
-  writer_.write("take();");
+  writer_.write("// Where all have a stage from the start there is no next one.");
+  writer_.write("const bool has_queue = tiles > a.stages * kWarps;");
+  writer_.write("if (has_queue) {");
+  writer_.write("  take();");
+  writer_.write("} else {");
+  writer_.write("  upcoming = tiles;");
+  writer_.write("}");
   writer_.write("uint32_t parity = 0;");
   writer_.open("for (int stage = 0;;)");
   writer_.write("const int tile_index = __shfl_sync(~0U, queued, stage);");
@@ -322,12 +357,13 @@ void RowTilesWriter::open_queue() {
 /// Products of the tile that has arrived; its stage goes to the next one.
 void RowTilesWriter::write_stage() {
   writer_.write("barrier_wait(barrier + 8 * stage, parity);");
+  if (may_hold_newest()) writer_.write("if (holds_newest && tile_index == newest) barrier_wait(fields_there, 0);");
   writer_.line("const uint32_t from = ring + stage * {};", bytes_in_stage());
   for (const Product& product : products_) write_product(product);
   writer_.write("__syncwarp();");
   writer_.write("if (upcoming < tiles) ask(upcoming, upcoming_id, stage);");
   writer_.write("if (lane == stage) queued = upcoming;");
-  writer_.write("take();");
+  writer_.write("if (has_queue) take();");
   writer_.open("if (++stage == a.stages)");
   writer_.write("stage = 0;");
   writer_.write("parity ^= 1;");

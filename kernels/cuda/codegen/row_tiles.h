@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/codegen/index_writer.h"
@@ -26,8 +27,10 @@ class RowTilesWriter : public IndexWriter {
   void declare_ring(const char* rings);
   /// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
   void write_asking();
-  /// Sends for the tile with the newest page, which ask_first() leaves out.
+  /// Sends for the tile with the newest page, if ask_first() leaves it out.
   void write_newest_asking();
+  /// Where the line of the newest page has that field in the ring, if whoever computes it may write it there; else "".
+  std::string newest_line(size_t field) const;
   void write_queries();
   void write_product(const Product& product);
   /// What a tile has beside its products, from them.
@@ -43,6 +46,8 @@ class RowTilesWriter : public IndexWriter {
 
  private:
   void find_products(const Launch& launch);
+  /// Whether all that is copied of a page is one line of fields, so that the newest one's need not come from memory.
+  bool may_hold_newest() const;
   void ask_in_pieces(const CopiedRun& run, int64_t begin);
   void write_product_results(const Product& product, int groups);
   void write_fold(const Product& product);
