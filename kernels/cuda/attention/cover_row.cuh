@@ -159,7 +159,8 @@ __device__ __forceinline__ void attend_summaries(uint8_t* values, DataType type,
   constexpr int kDim = All::kDim;
   const int lane = threadIdx.x % 32;
   const bool counted = lane < kEntries && counts(lane);
-  if (!__any_sync(0xffffffffU, counted)) {
+  const uint32_t all_counted = __ballot_sync(0xffffffffU, counted);
+  if (all_counted == 0) {
     wait();
     return;
   }
@@ -171,7 +172,8 @@ __device__ __forceinline__ void attend_summaries(uint8_t* values, DataType type,
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int entry = 8 * n + 2 * (lane % 4) + i;
-        weights[n][half][i] = half < All::kHalves && counts(entry) ? logit(entry, lane / 4 + 8 * half) : kMinusInfinity;
+        weights[n][half][i] =
+            half < All::kHalves && (all_counted >> entry & 1) != 0 ? logit(entry, lane / 4 + 8 * half) : kMinusInfinity;
       }
     }
   }

@@ -117,12 +117,10 @@ void ClusterCoverWriter::write_selection() {
   const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
   const RowSlot& score = layout_.slots[static_cast<size_t>(node(*scored).inputs[0])];
   fetch_kept_pages();
-  writer_.write("for (int i = threadIdx.x; i < (count + 31) / 32; i += kThreads) opened[i] = 0;");
   const std::string open_own =
       "if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);";
   const Attributes& wanted = node(*scored).attributes;
   if (wanted.ratio == 0 && wanted.k <= kFewPages) {
-    writer_.write("__syncthreads();");
     writer_.write("__shared__ FewPages few;");
     writer_.write("int chosen;");
     release_memory("tiles of fields were");
@@ -226,6 +224,7 @@ ClusterAttendingKernel ClusterCoverWriter::write() {
   wait_for_row("ask_early()");
   write_refresh(true);
   write_newest_asking();
+  writer_.write("for (int i = threadIdx.x; i < (count + 31) / 32; i += kThreads) opened[i] = 0;");
   for (const Launch& launch : layout_.launches) {
     if (launch.by_row) {
       compute_rows(launch);

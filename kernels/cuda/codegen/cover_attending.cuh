@@ -4,43 +4,69 @@
 
 namespace sluice::cuda {
 
+/// A page by its rank: of two the one that is taken first is greater, that with the higher key or else the lower page. 0: none.
+/// Compared as one number, since in a row's few steps a branch costs more than what it saves.
+using RankedPage = unsigned long long;
+static_assert(topk::kNoKey == 0);
+__device__ __forceinline__ RankedPage ranked_page(float score, int page) {
+  return static_cast<RankedPage>(topk::order_key(__float_as_uint(score))) << 32 | ~static_cast<uint32_t>(page);
+}
+/// Not of what is none.
+__device__ __forceinline__ int page_of(RankedPage ranked) { return static_cast<int>(~static_cast<uint32_t>(ranked)); }
+
 /// What blocks tell each other of the few pages that a row opens, in shared memory.
 struct FewPages {
   static constexpr int kWarps = kAttenderThreads / 32;
 
-  /// Ordered so that of two the one that is taken first is greater: that with the higher key, or else the lower page.
-  struct Ranked {
-    uint32_t key;
-    uint32_t not_page;
-
-    __device__ __forceinline__ bool exists() const { return key != topk::kNoKey; }
-    __device__ __forceinline__ bool operator<(const Ranked& other) const {
-      return key < other.key || (key == other.key && not_page < other.not_page);
-    }
-    __device__ __forceinline__ bool operator==(const Ranked& other) const {
-      return key == other.key && not_page == other.not_page;
-    }
-  };
-
-  Ranked of_warps[kWarps * kFewPages];         // the best of each warp; those that there are not differ
-  Ranked best[topk::kMaxCluster * kFewPages];  // of each block
-  int ids[topk::kMaxCluster * kFewPages];      // places of these in the pool
+  RankedPage of_warps[kWarps * kFewPages];         // the best of each warp
+  RankedPage best[topk::kMaxCluster * kFewPages];  // of each block
+  int ids[topk::kMaxCluster * kFewPages];          // places of these in the pool
 };
 
-/// How many of `count` entries come before `own`, and how many of these `matter`.
-template <class Matters>
-__device__ __forceinline__ int2 count_before(const FewPages::Ranked& own, const FewPages::Ranked* all, int count,
-                                             const Matters& matters) {
-  int2 before{0, 0};
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) {
-    const FewPages::Ranked other = all[i];
-    const bool is_before = own < other;
-    before.x += is_before ? 1 : 0;
-    before.y += is_before && matters(other) ? 1 : 0;
+/// A lane's part of a row of which a warp takes the best, one after the other: pages `thread`, `thread` + kThreads, ... of
+/// `count`, if they are in [begin, end) of the row.
+template <int kThreads>
+class LaneRanks {
+ public:
+  __device__ __forceinline__ LaneRanks(const float* scores, int first, int count, int begin, int end)
+      : scores_(scores), first_(first), count_(count), begin_(begin), wanted_(static_cast<uint32_t>(max(0, end - begin))) {
+    look_below(~RankedPage{0});
   }
-  return before;
-}
+
+  /// The best of the warp that is left, which is left no more; 0: there is none.
+  __device__ __forceinline__ RankedPage take() {
+    const uint32_t key = __reduce_max_sync(~0U, static_cast<uint32_t>(best_ >> 32));
+    const bool may_win = static_cast<uint32_t>(best_ >> 32) == key;
+    const uint32_t not_page = __reduce_max_sync(~0U, may_win ? static_cast<uint32_t>(best_) : 0);
+    const RankedPage highest = static_cast<RankedPage>(key) << 32 | not_page;
+    if (best_ == highest && highest != 0) {
+      best_ = second_;
+      second_ = 0;
+      if (++taken_ % 2 == 0) look_below(highest);
+    }
+    return highest;
+  }
+
+ private:
+  /// The two best of those that come after `bound`.
+  __device__ __forceinline__ void look_below(RankedPage bound) {
+    best_ = second_ = 0;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < count_; i += kThreads) {
+      const int page = first_ + i;
+      RankedPage one = ranked_page(scores_[i], page);
+      if (static_cast<uint32_t>(page - begin_) >= wanted_ || one >= bound) one = 0;
+      second_ = max(second_, min(best_, one));
+      best_ = max(best_, one);
+    }
+  }
+
+  const float* scores_;
+  int first_, count_, begin_;
+  uint32_t wanted_;
+  RankedPage best_, second_;
+  int taken_ = 0;
+};
 
 /// Selects from a row of which each block has the `scores` and the places in the pool, `pool_pages`, of pages
 /// [first, first + count): each tells the others its best, of which all take the best. Calls take(rank, page, place in the pool)
@@ -49,47 +75,38 @@ __device__ __forceinline__ int2 count_before(const FewPages::Ranked& own, const 
 template <int kThreads, class Take>
 __device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& row, const float* scores, const int* pool_pages,
                                           int first, int count, const Selecting& what, FewPages& few, const Take& take) {
-  using Ranked = FewPages::Ranked;
   static_assert(FewPages::kWarps * kFewPages <= kThreads && topk::kMaxCluster * kFewPages <= kThreads);
   const int thread = threadIdx.x;
   const int lane = thread % 32;
   const int low = min(what.first, row.pages);  // pages are kept below this, and from the next on
   const int high = max(low, row.pages - what.last);
   const int kept = low + row.pages - high;
-  for (int i = thread; i < kept; i += kThreads) {
-    const int page = i < low ? i : high + i - low;
-    take(i, page, row.ids[page]);
-  }
-  const auto best_below = [&](const Ranked& bound) {
-    const auto wanted = static_cast<uint32_t>(what.end - what.begin);
-    Ranked best{topk::kNoKey, 0};
-#pragma unroll 1
-    for (int i = thread; i < count; i += kThreads) {
-      const Ranked one{topk::order_key(__float_as_uint(scores[i])), ~static_cast<uint32_t>(first + i)};
-      if (static_cast<uint32_t>(first + i - what.begin) < wanted && one < bound && best < one) best = one;
-    }
-    return best;
-  };
-  Ranked best = best_below({~0U, ~0U});
-  Ranked mine{topk::kNoKey, 0};  // of lane i: number i of this warp
+  const auto kept_page = [&](int i) { return i < low ? i : high + i - low; };
+  const int own_id = thread < kept ? row.ids[kept_page(thread)] : 0;  // on its way meanwhile
+  LaneRanks<kThreads> ranks(scores, first, count, what.begin, what.end);
+  RankedPage mine = 0;  // of lane i: number i of this warp
 #pragma unroll 1
   for (int i = 0; i < what.k; ++i) {
-    Ranked highest;
-    highest.key = __reduce_max_sync(~0U, best.key);
-    highest.not_page = __reduce_max_sync(~0U, best.key == highest.key ? best.not_page : 0);
+    const RankedPage highest = ranks.take();
     if (lane == i) mine = highest;
-    if (best == highest && best.exists()) best = best_below(highest);
   }
-  const int own_place = thread / 32 * what.k + lane;
-  if (lane < what.k) few.of_warps[own_place] = mine.exists() ? mine : Ranked{topk::kNoKey, static_cast<uint32_t>(own_place)};
+  if (lane < what.k) few.of_warps[thread / 32 * what.k + lane] = mine;
+  if (thread < kept) take(thread, kept_page(thread), own_id);
+#pragma unroll 1
+  for (int i = thread + kThreads; i < kept; i += kThreads) take(i, kept_page(i), row.ids[kept_page(i)]);
   __syncthreads();
-  const auto all_matter = [](const Ranked&) { return true; };
   if (thread < FewPages::kWarps * what.k) {
-    const Ranked own = few.of_warps[thread];
-    const int rank = count_before(own, few.of_warps, FewPages::kWarps * what.k, all_matter).x;
+    const RankedPage own = few.of_warps[thread];
+    int rank = 0;
+#pragma unroll 8
+    for (int i = 0; i < FewPages::kWarps * what.k; ++i) {
+      // Of those that there are not, each has a rank as well.
+      const RankedPage other = few.of_warps[i];
+      rank += other > own || (other == own && i < thread) ? 1 : 0;
+    }
     if (rank < what.k) {
       const int place = blocks.rank * what.k + rank;
-      const int id = own.exists() ? pool_pages[static_cast<int>(~own.not_page) - first] : 0;
+      const int id = own != 0 ? pool_pages[page_of(own) - first] : 0;
 #pragma unroll 1
       for (int block = 0; block < blocks.count; ++block) {
         *in_block(few.best + place, block) = own;
@@ -101,14 +118,20 @@ __device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& ro
   const int told = blocks.count * what.k;
   bool is_taken = false;
   if (thread < told) {
-    const auto is_open = [&](const Ranked& one) {
-      const int page = static_cast<int>(~one.not_page);
-      return one.exists() && page >= low && page < high;
+    const auto is_open = [&](RankedPage one) {
+      return one != 0 && static_cast<uint32_t>(page_of(one) - low) < static_cast<uint32_t>(high - low);
     };
-    const Ranked own = few.best[thread];
-    const int2 before = count_before(own, few.best, told, is_open);
-    is_taken = is_open(own) && before.x < what.k;
-    if (is_taken) take(kept + before.y, static_cast<int>(~own.not_page), few.ids[thread]);
+    const RankedPage own = few.best[thread];
+    int rank = 0;
+    int place = kept;
+#pragma unroll 4
+    for (int i = 0; i < told; ++i) {
+      const RankedPage other = few.best[i];
+      rank += other > own ? 1 : 0;
+      place += other > own && is_open(other) ? 1 : 0;
+    }
+    is_taken = is_open(own) && rank < what.k;
+    if (is_taken) take(place, page_of(own), few.ids[thread]);
   }
   return kept + __syncthreads_count(is_taken);
 }

@@ -144,7 +144,6 @@ void IndexWriter::compute_along_pages(NodeId id) {
     });
   }
   writer_.close();
-  writer_.write("__syncthreads();");
 }
 
 /// A block that has no neighbours reads its own pages.
@@ -170,20 +169,35 @@ void IndexWriter::convolve_pages(NodeId id) {
   scope_.reads_neighbours = false;
   writer_.line("{} = sum;", target);
   writer_.close();
-  writer_.write("__syncthreads();");
 }
 
 void IndexWriter::compute_rows(const Launch& launch) {
+  bool is_published = true;  // all threads may read what all have computed; else that of their own pages
+  const auto publish = [&] {
+    if (!is_published) writer_.write(crew_.barrier);
+    is_published = true;
+  };
   for (const PlanStep* step : launch.steps) {
     for (const NodeId id : step->nodes) {
       if (!stored(id)) continue;
+      const bool is_paged = has_axis(node(id).shape, Axis::kPage);
       if (along_pages(node(id))) {
+        if (node(id).op == Op::kConv1d) publish();
         compute_along_pages(id);
+        is_published = false;
+        if (!is_paged || node(id).op == Op::kConv1d) publish();
+      } else if (is_paged && scope_.holds_row && elements_per_page(node(id).shape) <= kMostTogether) {
+        by_own_pages_ = true;
+        compute_unpublished(id, true);
+        by_own_pages_ = false;
+        is_published = false;
       } else {
-        compute(id, has_axis(node(id).shape, Axis::kPage));
+        publish();
+        compute(id, is_paged);
       }
     }
   }
+  publish();
 }
 
 void IndexWriter::write_budget(NodeId id) {

@@ -36,6 +36,11 @@ void NodeWriter::open_elements(int64_t per, bool paged) {
     writer_.open("for (int r = {}; r < {}; r += {})", crew_.thread, per, crew_.threads);
     return;
   }
+  if (by_own_pages_) {
+    writer_.open("for (int p = {0} + static_cast<int>({1}); p < {0} + {2}; p += {3}) for (int r = 0; r < {4}; ++r)", crew_.first,
+                 crew_.thread, crew_.count, crew_.threads, per);
+    return;
+  }
   writer_.open("for ({0} e = {1}; e < {2} * static_cast<{0}>({3}); e += {4})", crew_.element, crew_.thread, crew_.count, per,
                crew_.threads);
   writer_.line("const int p = {} + static_cast<int>(e / {});", crew_.first, per);

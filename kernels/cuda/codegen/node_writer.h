@@ -46,8 +46,9 @@ class NodeWriter {
   Writer& writer_;
   KernelScope scope_;
   Crew crew_;
-  int unrolled_ = 8;          // entries of a reduction
-  int64_t tile_numbers_ = 0;  // a page
+  bool by_own_pages_ = false;  // each thread has all elements of its pages, those that loops over pages give it
+  int unrolled_ = 8;           // entries of a reduction
+  int64_t tile_numbers_ = 0;   // a page
 
  private:
   void compute_lines(NodeId id, bool paged);

@@ -167,17 +167,6 @@ struct Min {
   static __device__ __forceinline__ float start() { return SLUICE_INF; }
 };
 
-/// The largest of some numbers, and the sum of their powers beside it. Powers take long: threads of a block agree on the largest
-/// number first.
-struct PowerSum {
-  static __device__ __forceinline__ float2 of(float2 a, float2 b) {
-    const float largest = max_of(a.x, b.x);
-    if (largest == -SLUICE_INF) return {largest, a.y + b.y};
-    // Rounded alike whichever of the two comes first, so that all threads have the same.
-    return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - largest)), __fmul_rn(b.y, expf(b.x - largest)))};
-  }
-};
-
 /// One row of a decode pass.
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)

@@ -136,16 +136,25 @@ class RowBlocks {
     for (int line = warp; line < kNumber; line += warp_count) {
       const float2 own = lane < warp_count ? warps[line][lane] : float2{Max::start(), 0};
       const float highest = largest_in_warp(own.x);
-      float one[1] = {own.x == Max::start() ? own.y : own.y * expf(own.x - highest)};
+      float one[1] = {own.y * expf(own.x - (highest == Max::start() ? 0 : highest))};
       const float sum = combine_lanes<Add, 1, 32>(one);
       if (lane < count) *in_block(&turn[rank][line], lane) = {highest, sum};
     }
     sync();
 #pragma unroll
-    for (int i = 0; i < kNumber; ++i) {
-      sums[i] = turn[0][i];
+    for (int i = 0; i < kNumber; ++i) sums[i] = {Max::start(), 0};
 #pragma unroll 1
-      for (int block = 1; block < count; ++block) sums[i] = PowerSum::of(sums[i], turn[block][i]);
+    for (int block = 0; block < count; ++block) {
+#pragma unroll
+      for (int i = 0; i < kNumber; ++i) sums[i].x = fmaxf(sums[i].x, turn[block][i].x);
+    }
+#pragma unroll 1
+    for (int block = 0; block < count; ++block) {
+#pragma unroll
+      for (int i = 0; i < kNumber; ++i) {
+        const float2 part = turn[block][i];
+        sums[i].y += part.y * expf(part.x - (sums[i].x == Max::start() ? 0 : sums[i].x));
+      }
     }
   }
 
