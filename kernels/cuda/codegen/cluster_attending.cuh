@@ -4,19 +4,20 @@
 
 namespace sluice::cuda {
 
-/// Gives all blocks that have a row what this one has of it: scores and places in the pool of its pages [first, first + count), a
-/// multiple of four before them. The arrays lie at the same place in every block and have room for whole fours. Behind a barrier
-/// of the block; one of all blocks.
-__device__ __forceinline__ void share_pages(const RowBlocks& blocks, float* scores, int* ids, int first, int count) {
+/// Gives all blocks that have a row of `pages` pages what this one has of it: scores and places in the pool of its pages
+/// [first, first + count), a multiple of four before them. The arrays lie at the same place in every block and have room for
+/// whole fours. Behind a barrier of the block; one of it.
+__device__ __forceinline__ void share_pages(RowBlocks& blocks, float* scores, int* ids, int pages, int first, int count) {
   const int fours = (count + 3) / 4;
+  const int others = (pages + 3) / 4 - fours;
 #pragma unroll 1
   for (int i = threadIdx.x; i < fours * (blocks.count - 1); i += blockDim.x) {
     const int at = first + 4 * (i % fours);
     const uint32_t to = (blocks.rank + 1 + i / fours) % blocks.count;
-    *reinterpret_cast<uint4*>(in_block(scores + at, to)) = *reinterpret_cast<const uint4*>(scores + at);
-    *reinterpret_cast<uint4*>(in_block(ids + at, to)) = *reinterpret_cast<const uint4*>(ids + at);
+    blocks.send(reinterpret_cast<uint4*>(scores + at), *reinterpret_cast<const uint4*>(scores + at), to);
+    blocks.send(reinterpret_cast<uint4*>(ids + at), *reinterpret_cast<const uint4*>(ids + at), to);
   }
-  blocks.sync();
+  blocks.receive(others * 2 * static_cast<int>(sizeof(uint4)));
 }
 
 /// What the blocks of a cluster found of a row on its way to being one: each block merges an equal part of the output, and is
@@ -27,7 +28,7 @@ class ClusterTarget {
   /// `received`: room for `kNumbers` numbers at the same place in every block.
   static constexpr int kNumbers = kGroup * kDim + 2 * topk::kMaxCluster * (1 + kGroup);
 
-  __device__ __forceinline__ ClusterTarget(const RowBlocks& blocks, float* received, uint16_t* out)
+  __device__ __forceinline__ ClusterTarget(RowBlocks& blocks, float* received, uint16_t* out)
       : blocks_(blocks),
         each_((kPairs + blocks.count - 1) / blocks.count),
         values_(reinterpret_cast<float2*>(received)),
@@ -41,17 +42,19 @@ class ClusterTarget {
       store(at / 2, value, total);
       return;
     }
-    *in_block(values_ + blocks_.rank * each_ + at / 2 % each_, at / 2 / each_) = value;
+    blocks_.send(values_ + blocks_.rank * each_ + at / 2 % each_, value, at / 2 / each_);
     if (at % kDim != 0) return;
 #pragma unroll 1
-    for (int block = 0; block < blocks_.count; ++block) *in_block(sums_ + blocks_.rank * kGroup + head, block) = {highest, total};
+    for (int block = 0; block < blocks_.count; ++block)
+      blocks_.send(sums_ + blocks_.rank * kGroup + head, float2{highest, total}, block);
   }
 
-  /// Behind all that is put, by all threads of the cluster. The order of sums is that of the blocks.
+  /// Behind all that is put, by all threads of the cluster. The order of sums is that of the blocks. No block has anything to do
+  /// with another that has received this.
   __device__ __forceinline__ void finish() const {
     if (blocks_.count == 1) return;
-    sync_cluster();  // after which no block has anything to do with another
-    const int own = min(each_, kPairs - blocks_.rank * each_);
+    const int own = max(0, min(each_, kPairs - blocks_.rank * each_));
+    blocks_.receive(blocks_.count * (own + kGroup) * static_cast<int>(sizeof(float2)));
 #pragma unroll 1
     for (int i = threadIdx.x; i < own; i += blockDim.x) {
       const int pair = blocks_.rank * each_ + i;
@@ -83,7 +86,7 @@ class ClusterTarget {
     out_[pair] = pack(value.x * inverse, value.y * inverse);
   }
 
-  const RowBlocks& blocks_;
+  RowBlocks& blocks_;
   int each_;        // pairs of outputs that a block merges
   float2* values_;  // [blocks][each_] of this block's pairs
   float2* sums_;    // [blocks][group] highest and total

@@ -46,7 +46,7 @@ void ClusterAttendingWriter::write_selection() {
   fetch_kept_pages();
   writer_.write("__shared__ int selected_tokens;");
   const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
-  writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
+  writer_.write("share_pages(blocks, row_scores, row_ids, row.pages, first, count);");
   if (is_drawn(node(*scored))) {
     draw_from_row();
     write_refresh(false);
@@ -110,6 +110,7 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
   write_asking();
   wait_for_row("ask_first()");
   for (const Launch& launch : layout_.launches) write_row_tiles(launch);
+  declare_attended();
   write_selection();
   write_attention();
   return kernel;

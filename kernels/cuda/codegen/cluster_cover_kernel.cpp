@@ -138,7 +138,7 @@ void ClusterCoverWriter::write_selection() {
   writer_.line("for (int i = threadIdx.x; i < count; i += kThreads) row_scores[first + i] = held[{} * own_pages + i];",
                score.offset);
   writer_.write("__syncthreads();");
-  writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
+  writer_.write("share_pages(blocks, row_scores, row_ids, row.pages, first, count);");
   writer_.write("__shared__ int chosen_pages;");
   writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
   select_whole_row("list[rank] = row_ids[page]; positions[rank] = page; " + open_own);
@@ -232,6 +232,7 @@ ClusterAttendingKernel ClusterCoverWriter::write() {
       write_row_tiles(launch);
     }
   }
+  declare_attended();
   write_selection();
   write_attention();
   return kernel;

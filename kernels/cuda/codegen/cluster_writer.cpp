@@ -56,6 +56,9 @@ void ClusterWriter::wait_for_row(std::string_view ask) {
   write_queries();
   writer_.write("blocks.wait_for_others();");
   writer_.write("let_next_kernel_start();");
+}
+
+void ClusterWriter::declare_attended() {
   writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
                graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
 }

@@ -26,6 +26,8 @@ class ClusterWriter : public HeldRowWriter {
   /// Behind `declare_share` and `write_asking`: waits until earlier kernels have written the row's sequence. `ask` is called as
   /// soon as may be.
   void wait_for_row(std::string_view ask);
+  /// What a warp attends to, from then on: it asks for its query once more.
+  void declare_attended();
   /// `what`, a Selecting, of the selection by score.
   void declare_selecting(NodeId scored);
   /// By choosers alone: selects. `take` is the text of what is done with (rank, page); `chosen` is how many.

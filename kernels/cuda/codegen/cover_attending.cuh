@@ -16,56 +16,13 @@ __device__ __forceinline__ int page_of(RankedPage ranked) { return static_cast<i
 
 /// What blocks tell each other of the few pages that a row opens, in shared memory.
 struct FewPages {
-  static constexpr int kWarps = kAttenderThreads / 32;
+  struct Told {
+    RankedPage rank;
+    long long id;  // its place in the pool
+  };
 
-  RankedPage of_warps[kWarps * kFewPages];         // the best of each warp
-  RankedPage best[topk::kMaxCluster * kFewPages];  // of each block
-  int ids[topk::kMaxCluster * kFewPages];          // places of these in the pool
-};
-
-/// A lane's part of a row of which a warp takes the best, one after the other: pages `thread`, `thread` + kThreads, ... of
-/// `count`, if they are in [begin, end) of the row.
-template <int kThreads>
-class LaneRanks {
- public:
-  __device__ __forceinline__ LaneRanks(const float* scores, int first, int count, int begin, int end)
-      : scores_(scores), first_(first), count_(count), begin_(begin), wanted_(static_cast<uint32_t>(max(0, end - begin))) {
-    look_below(~RankedPage{0});
-  }
-
-  /// The best of the warp that is left, which is left no more; 0: there is none.
-  __device__ __forceinline__ RankedPage take() {
-    const uint32_t key = __reduce_max_sync(~0U, static_cast<uint32_t>(best_ >> 32));
-    const bool may_win = static_cast<uint32_t>(best_ >> 32) == key;
-    const uint32_t not_page = __reduce_max_sync(~0U, may_win ? static_cast<uint32_t>(best_) : 0);
-    const RankedPage highest = static_cast<RankedPage>(key) << 32 | not_page;
-    if (best_ == highest && highest != 0) {
-      best_ = second_;
-      second_ = 0;
-      if (++taken_ % 2 == 0) look_below(highest);
-    }
-    return highest;
-  }
-
- private:
-  /// The two best of those that come after `bound`.
-  __device__ __forceinline__ void look_below(RankedPage bound) {
-    best_ = second_ = 0;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < count_; i += kThreads) {
-      const int page = first_ + i;
-      RankedPage one = ranked_page(scores_[i], page);
-      if (static_cast<uint32_t>(page - begin_) >= wanted_ || one >= bound) one = 0;
-      second_ = max(second_, min(best_, one));
-      best_ = max(best_, one);
-    }
-  }
-
-  const float* scores_;
-  int first_, count_, begin_;
-  uint32_t wanted_;
-  RankedPage best_, second_;
-  int taken_ = 0;
+  RankedPage of_warps[2][kAttenderThreads / 32];  // by turns
+  Told told[topk::kMaxCluster * kFewPages];
 };
 
 /// Selects from a row of which each block has the `scores` and the places in the pool, `pool_pages`, of pages
@@ -73,65 +30,73 @@ class LaneRanks {
 /// for each selected page, first those that are kept anyway, and returns their number. By all threads of all blocks; a barrier.
 /// `what.k` is at most kFewPages.
 template <int kThreads, class Take>
-__device__ __forceinline__ int select_few(const RowBlocks& blocks, const Row& row, const float* scores, const int* pool_pages,
+__device__ __forceinline__ int select_few(RowBlocks& blocks, const Row& row, const float* scores, const int* pool_pages,
                                           int first, int count, const Selecting& what, FewPages& few, const Take& take) {
-  static_assert(FewPages::kWarps * kFewPages <= kThreads && topk::kMaxCluster * kFewPages <= kThreads);
+  static_assert(topk::kMaxCluster * kFewPages <= kThreads);
   const int thread = threadIdx.x;
-  const int lane = thread % 32;
   const int low = min(what.first, row.pages);  // pages are kept below this, and from the next on
   const int high = max(low, row.pages - what.last);
   const int kept = low + row.pages - high;
   const auto kept_page = [&](int i) { return i < low ? i : high + i - low; };
   const int own_id = thread < kept ? row.ids[kept_page(thread)] : 0;  // on its way meanwhile
-  LaneRanks<kThreads> ranks(scores, first, count, what.begin, what.end);
-  RankedPage mine = 0;  // of lane i: number i of this warp
+  RankedPage best, second;                                            // of this thread's pages that are left
+  const auto look_below = [&](RankedPage bound) {
+    const auto wanted = static_cast<uint32_t>(max(0, what.end - what.begin));
+    best = second = 0;
+#pragma unroll 1
+    for (int i = thread; i < count; i += kThreads) {
+      RankedPage one = ranked_page(scores[i], first + i);
+      if (static_cast<uint32_t>(first + i - what.begin) >= wanted || one >= bound) one = 0;
+      second = max(second, min(best, one));
+      best = max(best, one);
+    }
+  };
+  look_below(~RankedPage{0});
+  RankedPage mine = 0;  // of thread i: number i of this block
+  int taken = 0;
 #pragma unroll 1
   for (int i = 0; i < what.k; ++i) {
-    const RankedPage highest = ranks.take();
-    if (lane == i) mine = highest;
+    const uint32_t key = __reduce_max_sync(~0U, static_cast<uint32_t>(best >> 32));
+    const uint32_t not_page = __reduce_max_sync(~0U, static_cast<uint32_t>(best >> 32) == key ? static_cast<uint32_t>(best) : 0);
+    RankedPage* const of_warps = few.of_warps[i % 2];
+    if (thread % 32 == 0) of_warps[thread / 32] = static_cast<RankedPage>(key) << 32 | not_page;
+    __syncthreads();
+    RankedPage highest = of_warps[0];
+#pragma unroll
+    for (int warp = 1; warp < kThreads / 32; ++warp) highest = max(highest, of_warps[warp]);
+    if (thread == i) mine = highest;
+    if (best == highest && highest != 0) {
+      best = second;
+      second = 0;
+      if (++taken % 2 == 0) look_below(highest);
+    }
   }
-  if (lane < what.k) few.of_warps[thread / 32 * what.k + lane] = mine;
+  if (thread < what.k) {
+    const FewPages::Told own{mine, mine != 0 ? pool_pages[page_of(mine) - first] : 0};
+#pragma unroll 1
+    for (int block = 0; block < blocks.count; ++block) blocks.send(few.told + blocks.rank * what.k + thread, own, block);
+  }
   if (thread < kept) take(thread, kept_page(thread), own_id);
 #pragma unroll 1
   for (int i = thread + kThreads; i < kept; i += kThreads) take(i, kept_page(i), row.ids[kept_page(i)]);
-  __syncthreads();
-  if (thread < FewPages::kWarps * what.k) {
-    const RankedPage own = few.of_warps[thread];
-    int rank = 0;
-#pragma unroll 8
-    for (int i = 0; i < FewPages::kWarps * what.k; ++i) {
-      // Of those that there are not, each has a rank as well.
-      const RankedPage other = few.of_warps[i];
-      rank += other > own || (other == own && i < thread) ? 1 : 0;
-    }
-    if (rank < what.k) {
-      const int place = blocks.rank * what.k + rank;
-      const int id = own != 0 ? pool_pages[page_of(own) - first] : 0;
-#pragma unroll 1
-      for (int block = 0; block < blocks.count; ++block) {
-        *in_block(few.best + place, block) = own;
-        *in_block(few.ids + place, block) = id;
-      }
-    }
-  }
-  blocks.sync();
   const int told = blocks.count * what.k;
+  blocks.receive(told * static_cast<int>(sizeof(FewPages::Told)));
   bool is_taken = false;
   if (thread < told) {
     const auto is_open = [&](RankedPage one) {
       return one != 0 && static_cast<uint32_t>(page_of(one) - low) < static_cast<uint32_t>(high - low);
     };
-    const RankedPage own = few.best[thread];
+    const FewPages::Told own = few.told[thread];
     int rank = 0;
     int place = kept;
 #pragma unroll 4
     for (int i = 0; i < told; ++i) {
-      const RankedPage other = few.best[i];
-      rank += other > own ? 1 : 0;
-      place += other > own && is_open(other) ? 1 : 0;
+      const RankedPage other = few.told[i].rank;
+      rank += other > own.rank ? 1 : 0;
+      place += other > own.rank && is_open(other) ? 1 : 0;
     }
-    is_taken = is_open(own) && rank < what.k;
-    if (is_taken) take(place, page_of(own), few.ids[thread]);
+    is_taken = is_open(own.rank) && rank < what.k;
+    if (is_taken) take(place, page_of(own.rank), static_cast<int>(own.id));
   }
   return kept + __syncthreads_count(is_taken);
 }
@@ -152,7 +117,8 @@ struct CoveredPages {
   const uint32_t* opened;  // a bit for each page of this block
 
   __device__ __forceinline__ bool has_summary(int page) const { return page >= first_page && page < end_page; }
-  /// The logit of a summary, whichever block has the page, in base 2. Of heads past the group's: that of its last.
+  /// The logit of a summary, whichever block has the page, in base 2, once that block has sent what it computed from it: barriers
+  /// of the block lie in between, so that logits are in its memory. Of heads past the group's: that of its last.
   __device__ __forceinline__ float of(int page, int head) const {
     return with_bias(blocks.of_page(logits, page, kGroup, share),
                      kBiasHeads > 0 ? blocks.of_page(bias, page, max(kBiasHeads, 1), share) : nullptr, min(head, kGroup - 1));

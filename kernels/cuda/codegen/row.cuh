@@ -49,7 +49,12 @@ class RowBlocks {
   /// `shared`: several blocks may have it, else one.
   __device__ __forceinline__ explicit RowBlocks(bool shared)
       : count(shared ? static_cast<int>(cluster_blocks()) : 1), rank(shared ? static_cast<int>(cluster_rank()) : 0) {
-    if (count > 1) arrive_in_cluster();
+    if (count == 1) return;
+    if (threadIdx.x == 0) {
+      for (int turn = 0; turn < 2; ++turn) barrier_init(mailbox(turn), 1);
+      publish_barriers();
+    }
+    arrive_in_cluster();
   }
 
   /// Waits until all blocks have begun, which comes before any touches another's memory.
@@ -63,6 +68,34 @@ class RowBlocks {
     } else {
       __syncthreads();
     }
+  }
+
+  /// Sends `x`, some times eight bytes, to where block `to` has `own` what is next received there. Behind a barrier of the block
+  /// since it received something.
+  template <class T>
+  __device__ __forceinline__ void send(T* own, const T& x, int to) const {
+    static_assert(sizeof(T) % sizeof(uint64_t) == 0);
+    if (count == 1) {
+      *own = x;
+      return;
+    }
+    uint64_t words[sizeof(T) / sizeof(uint64_t)];
+    memcpy(words, &x, sizeof(T));
+    const uint32_t target = place_in(to, shared_address(own));
+    const uint32_t barrier = place_in(to, mailbox(received_ % 2));
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(uint64_t)); ++i) send_eight(target + 8 * i, words[i], barrier);
+  }
+  /// Waits for all that is sent to this block, `bytes`, its own among them. By all threads.
+  __device__ __forceinline__ void receive(int bytes) {
+    if (count == 1) {
+      __syncthreads();
+      return;
+    }
+    const uint32_t barrier = mailbox(received_ % 2);
+    if (threadIdx.x == 0) barrier_expect(barrier, bytes);
+    wait_for_blocks(barrier, received_ / 2 % 2);
+    ++received_;
   }
 
   /// Gives every block the numbers of all, which each thread of a block must have: [count].
@@ -119,7 +152,7 @@ class RowBlocks {
   template <int kNumber>
   __device__ void join_powers(const float (&largest)[kNumber], float (&powers)[kNumber], float2 (&sums)[kNumber]) {
     __shared__ float2 warps[kNumber][32];
-    __shared__ float2 parts[2][topk::kMaxCluster][kNumber];  // by turns, as in `exchange`
+    __shared__ float2 parts[2][topk::kMaxCluster][kNumber];  // by turns
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const int warp_count = static_cast<int>(blockDim.x) / 32;
@@ -130,17 +163,16 @@ class RowBlocks {
       if (lane == i) warps[i][warp] = {largest[i], sum};
     }
     __syncthreads();
-    float2(&turn)[topk::kMaxCluster][kNumber] = parts[turn_];
-    turn_ ^= 1;
+    float2(&turn)[topk::kMaxCluster][kNumber] = parts[received_ % 2];
 #pragma unroll 1
     for (int line = warp; line < kNumber; line += warp_count) {
       const float2 own = lane < warp_count ? warps[line][lane] : float2{Max::start(), 0};
       const float highest = largest_in_warp(own.x);
-      float one[1] = {own.y * expf(own.x - (highest == Max::start() ? 0 : highest))};
+      float one[1] = {own.y * natural_power(own.x - (highest == Max::start() ? 0 : highest))};
       const float sum = combine_lanes<Add, 1, 32>(one);
-      if (lane < count) *in_block(&turn[rank][line], lane) = {highest, sum};
+      if (lane < count) send(&turn[rank][line], float2{highest, sum}, lane);
     }
-    sync();
+    receive(static_cast<int>(sizeof(float2)) * count * kNumber);
 #pragma unroll
     for (int i = 0; i < kNumber; ++i) sums[i] = {Max::start(), 0};
 #pragma unroll 1
@@ -153,7 +185,7 @@ class RowBlocks {
 #pragma unroll
       for (int i = 0; i < kNumber; ++i) {
         const float2 part = turn[block][i];
-        sums[i].y += part.y * expf(part.x - (sums[i].x == Max::start() ? 0 : sums[i].x));
+        sums[i].y += part.y * natural_power(part.x - (sums[i].x == Max::start() ? 0 : sums[i].x));
       }
     }
   }
@@ -168,7 +200,14 @@ class RowBlocks {
   const int rank;
 
  private:
+  /// What counts what is sent to this block, by turns: nobody sends what comes after next before it has the next of all blocks.
+  static __device__ __forceinline__ uint32_t mailbox(int turn) {
+    __shared__ uint64_t barriers[2];
+    return shared_address(barriers + turn);
+  }
+
   int turn_ = 0;
+  int received_ = 0;
 };
 
 }  // namespace sluice::cuda

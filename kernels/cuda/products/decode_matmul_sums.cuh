@@ -1,18 +1,12 @@
 #pragma once
 
+#include "kernels/cuda/primitives/cluster.cuh"
 #include "kernels/cuda/primitives/wgmma.h"
 #include "kernels/cuda/products/decode_matmul_ends.cuh"
 
 /// How the warps of a block multiply, and where their sums go. The rows of the weight are the 64 rows of a wgmma, those of x its
 /// columns, so that few rows waste nothing.
 namespace sluice::cuda::decode_matmul {
-
-/// The same place in block `rank` of the cluster.
-__device__ __forceinline__ uint32_t place_in(int rank, uint32_t address) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
 
 /// Writes to another block, which its barrier counts.
 __device__ __forceinline__ void send(uint32_t target, uint32_t barrier, const float* four) {
@@ -24,21 +18,6 @@ __device__ __forceinline__ void send(uint32_t target, uint32_t barrier, const fl
 /// At another block's barrier.
 __device__ __forceinline__ void arrive_at(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-/// Waits for what other blocks of the cluster did.
-__device__ __forceinline__ void wait_for_blocks(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
 }
 
 /// Where x is: that many places, each with a barrier that tells it is filled and one that tells it is emptied.
