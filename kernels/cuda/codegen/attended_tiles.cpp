@@ -27,13 +27,13 @@ bool has_tiles(const PageLayout& layout) {
   return layout.kv != DataType::kF32 && token_bytes >= 128 && layout.head_dim <= 128;
 }
 
-void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads) {
+void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads, int blocks) {
   const PageLayout& layout = plan.layout;
   writer.write("");
   writer.open(
-      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ AttentionArguments t, const "
+      "extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ AttentionArguments t, const "
       "__grid_constant__ FlowArguments a)",
-      threads, name);
+      threads, blocks, name);
   writer.write("constexpr int kWarps = kAttenderThreads / 32;");
   writer.line("constexpr int kBox = {};", box_tokens(layout));
   writer.line("using Tile = decode::Shape<{}>;", tile_type(layout));

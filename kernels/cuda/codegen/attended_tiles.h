@@ -26,6 +26,6 @@ std::string tile_type(const PageLayout& layout);
 /// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
 bool has_tiles(const PageLayout& layout);
 /// Opens a kernel that attends, by blocks of so many threads, and says what its tiles are.
-void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads);
+void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads, int blocks);
 
 }  // namespace sluice::cuda::codegen

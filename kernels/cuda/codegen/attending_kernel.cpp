@@ -204,7 +204,7 @@ void AttendingWriter::write_attention() {
 AttendingKernel AttendingWriter::write() {
   place_values(selected_);
   if (runs_.empty()) return {};
-  open_attending_kernel(writer_, layout_.plan, "attend_rows", "kAttendingThreads");
+  open_attending_kernel(writer_, layout_.plan, "attend_rows", "kAttendingThreads", 1);
   writer_.write("static_assert(Tile::kWarps == kWarps);");
   AttendingKernel kernel = place_memory();
   begin();

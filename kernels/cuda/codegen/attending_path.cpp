@@ -50,6 +50,29 @@ std::optional<ClusterRings> rings_of(const ClusterAttendingKernel& kernel, int p
   return rings;
 }
 
+/// Rings in which all that a block reads has its place from the start. `tiles`: of K and V that a row attends to.
+ClusterRings rings_of_all(const ClusterAttendingKernel& kernel, int pages, int blocks, int tiles) {
+  const int warps = blocks * kAttenderThreads / 32;
+  return {.stages = std::max(1, kernel.most_scored_tiles(pages, blocks)),
+          .value_stages = std::max(1, (tiles + warps - 1) / warps),
+          .summary_turns = kernel.most_summary_turns(pages, blocks)};
+}
+
+int page_tiles(const FlowLayout& layout) {
+  constexpr int kTileTokens = 16;
+  return (layout.plan.layout.page + kTileTokens - 1) / kTileTokens;
+}
+
+/// The blocks of a cluster if two of them may share a multiprocessor, though there is one for each: where clusters that are alone
+/// do not find their places, since a cluster needs as many that are near each other. 0: there are none.
+int cluster_in_pairs(const ClusterLimits& limits, int rows) {
+  int found = 0;
+  for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
+    if (rows * cluster <= limits.at_once[1] && rows <= limits.in_pairs.at(static_cast<size_t>(cluster))) found = cluster;
+  }
+  return found;
+}
+
 }  // namespace
 
 bool AttendingBlocks::have_rows_enough() const { return own_rows >= kLeastOwnRows; }
@@ -84,18 +107,27 @@ bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared) {
 }
 
 ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
-                                            std::span<const NodeId> leaves, const ClustersAtOnce& at_once, int rows, int pages,
-                                            size_t most_shared) {
+                                            std::span<const NodeId> leaves, const ClusterLimits& limits, int rows, int pages) {
   if (kernel.name.empty() || pages > kMostHeldPages) return {};
   // Measured on an H200: a block scores 2048 pages, and attends, in the time of several kernels; with fewer pages it takes less.
   constexpr int kMostScored = 2048;
   ClusterAttendingPath path{.held_pages = round_up(pages, 32), .list_room = most_selected(layout, leaves, pages)};
   // By the rows alone: how many blocks share an output decides in which order it is summed up, and `pages` is but a bound.
   for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
-    if (rows <= at_once.at(static_cast<size_t>(cluster))) path.cluster = cluster;
+    if (rows <= limits.at_once.at(static_cast<size_t>(cluster))) path.cluster = cluster;
   }
   if (path.cluster == 0 || pages > path.cluster * kMostScored) return {};
-  const std::optional<ClusterRings> rings = rings_of(kernel, path.held_pages, path.cluster, path.list_room, most_shared);
+  if (const int more = cluster_in_pairs(limits, rows); more > path.cluster) {
+    const ClusterRings all = rings_of_all(kernel, path.held_pages, more, path.list_room * page_tiles(layout));
+    const auto shared = static_cast<size_t>(kernel.shared_bytes(path.held_pages, more, all, path.list_room));
+    if (all.stages <= kMostStages && all.value_stages <= kernel.most_value_stages() && shared <= limits.most_shared_in_pairs) {
+      path.cluster = more;
+      path.rings = all;
+      path.shared_bytes = shared;
+      return path;
+    }
+  }
+  const std::optional<ClusterRings> rings = rings_of(kernel, path.held_pages, path.cluster, path.list_room, limits.most_shared);
   if (!rings) return {};
   path.rings = *rings;
   path.shared_bytes = static_cast<size_t>(kernel.shared_bytes(path.held_pages, path.cluster, path.rings, path.list_room));

@@ -52,12 +52,20 @@ struct ClusterAttendingPath {
 /// By their blocks, the clusters that the GPU runs at once, each block with a multiprocessor to itself.
 using ClustersAtOnce = std::array<int, kMostRowBlocks + 1>;
 
+/// What a GPU has room for.
+struct ClusterLimits {
+  ClustersAtOnce at_once{};
+  size_t most_shared = 0;  // bytes of dynamic shared memory of a block
+  /// The same where two blocks may share a multiprocessor; none if registers do not let them.
+  ClustersAtOnce in_pairs{};
+  size_t most_shared_in_pairs = 0;
+};
+
 /// Whether there is a path for some number of rows of some length.
 bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared);
 
-/// The path of `rows` rows of at most `pages` pages each; the rest as above. Allocates nothing.
+/// The path of `rows` rows of at most `pages` pages each, where a GPU has room for so much; the rest as above. Allocates nothing.
 ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
-                                            std::span<const NodeId> leaves, const ClustersAtOnce& at_once, int rows, int pages,
-                                            size_t most_shared);
+                                            std::span<const NodeId> leaves, const ClusterLimits& limits, int rows, int pages);
 
 }  // namespace sluice::cuda::codegen

@@ -120,6 +120,11 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
 
 int ClusterAttendingKernel::most_value_stages() const { return static_cast<int>(kValueBytes / value_bytes); }
 
+int ClusterAttendingKernel::most_scored_tiles(int64_t pages, int blocks) const {
+  const int64_t own = (pages / kOwnStep + blocks - 1) / blocks * kOwnStep;
+  return static_cast<int>((own + scored_pages * kWarps - 1) / (scored_pages * kWarps));
+}
+
 int64_t ClusterAttendingKernel::summary_tiles(int64_t pages, int blocks) const {
   if (summary_pages == 0) return 0;
   return ((pages / kOwnStep + blocks - 1) / blocks) * (kOwnStep / summary_pages);

@@ -56,7 +56,9 @@ class ClusterCoverWriter final : public ClusterWriter {
 };
 
 ClusterAttendingKernel ClusterCoverWriter::place_memory() {
-  ClusterAttendingKernel kernel = open_kernel(kName);
+  // What a thread has of a row of 64 channels leaves registers for two blocks.
+  const Geometry& heads = graph_.geometry;
+  ClusterAttendingKernel kernel = open_kernel(kName, heads.head_dim == 64 && heads.group <= 8 ? 2 : 1);
   kernel.listed_bytes = 2 * kNumberBytes;
   kernel.own_bytes = kOwnStep * layout_.held_numbers * kNumberBytes;
   kernel.summary_bytes = shape_.tile_bytes() + kBarrierBytes;
@@ -224,6 +226,7 @@ ClusterAttendingKernel ClusterCoverWriter::write() {
   wait_for_row("ask_early()");
   write_refresh(true);
   write_newest_asking();
+  writer_.write("#pragma unroll 1");
   writer_.write("for (int i = threadIdx.x; i < (count + 31) / 32; i += kThreads) opened[i] = 0;");
   for (const Launch& launch : layout_.launches) {
     if (launch.by_row) {

@@ -9,8 +9,8 @@
 
 namespace sluice::cuda::codegen {
 
-ClusterAttendingKernel ClusterWriter::open_kernel(const char* name) {
-  open_attending_kernel(writer_, layout_.plan, name, "kAttenderThreads");
+ClusterAttendingKernel ClusterWriter::open_kernel(const char* name, int most_blocks) {
+  open_attending_kernel(writer_, layout_.plan, name, "kAttenderThreads", most_blocks);
   writer_.write("constexpr int kThreads = kAttenderThreads;");
   writer_.write("const int warp = threadIdx.x / 32;");
   const int64_t numbers = received_numbers(graph_);
@@ -18,7 +18,9 @@ ClusterAttendingKernel ClusterWriter::open_kernel(const char* name) {
                                 .fixed_bytes = place_fixed_memory(kAttenderThreads / 32),
                                 .page_bytes = 2 * kNumberBytes,  // a score and a place in the pool
                                 .stage_bytes = bytes_in_stage(),
-                                .value_bytes = value_tile_bytes(layout_.plan.layout)};
+                                .scored_pages = scope_.tile_pages,
+                                .value_bytes = value_tile_bytes(layout_.plan.layout),
+                                .most_blocks = most_blocks};
   for (const CopiedRun& run : runs_) kernel.scored_bytes += int64_t{run.bytes} * run.lines;
   writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
   kernel.fixed_bytes += numbers * kNumberBytes;

@@ -17,8 +17,8 @@ class ClusterWriter : public HeldRowWriter {
   ~ClusterWriter() = default;
 
   /// Opens the kernel, whose blocks have scores and places in the pool of the whole row; these end where `row_ids` +
-  /// `a.held_pages` is.
-  ClusterAttendingKernel open_kernel(const char* name);
+  /// `a.held_pages` is. `most_blocks`: that are to find registers on a multiprocessor.
+  ClusterAttendingKernel open_kernel(const char* name, int most_blocks = 1);
   /// Rings of tiles of values, one a warp, behind `end` of what is held, and what merges where they are.
   void place_rings(std::string_view end);
   /// And the ring of what is scored; asks for the map of K and V.

@@ -61,14 +61,20 @@ __device__ __forceinline__ int select_few(RowBlocks& blocks, const Row& row, con
     RankedPage* const of_warps = few.of_warps[i % 2];
     if (thread % 32 == 0) of_warps[thread / 32] = static_cast<RankedPage>(key) << 32 | not_page;
     __syncthreads();
-    RankedPage highest = of_warps[0];
+    RankedPage all[kThreads / 32];
 #pragma unroll
-    for (int warp = 1; warp < kThreads / 32; ++warp) highest = max(highest, of_warps[warp]);
+    for (int warp = 0; warp < kThreads / 32; ++warp) all[warp] = of_warps[warp];
+#pragma unroll
+    for (int left = kThreads / 64; left > 0; left /= 2) {
+#pragma unroll
+      for (int warp = 0; warp < left; ++warp) all[warp] = max(all[warp], all[warp + left]);
+    }
+    const RankedPage highest = all[0];
     if (thread == i) mine = highest;
     if (best == highest && highest != 0) {
       best = second;
       second = 0;
-      if (++taken % 2 == 0) look_below(highest);
+      if (__builtin_expect(++taken % 2 == 0, 0)) look_below(highest);
     }
   }
   if (thread < what.k) {

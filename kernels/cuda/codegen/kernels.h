@@ -64,10 +64,14 @@ struct ClusterAttendingKernel {
   int64_t own_bytes = 0;      // for each 32 pages of the block
   int64_t scored_bytes = 0;   // of the fields of a page that are read to score it
   int64_t stage_bytes = 0;    // of a tile of fields
+  int scored_pages = 0;       // of such a tile
   int64_t value_bytes = 0;    // of a tile of K and V
   int64_t summary_bytes = 0;  // of a tile of summaries, with what tells that it is there; 0: nothing is attended to but tokens
   int summary_pages = 0;      // of such a tile
+  int most_blocks = 1;        // that a multiprocessor has registers for
 
+  /// Tiles of fields that a warp has at most, if blocks have an equal part of so many pages (a multiple of 32) each.
+  int most_scored_tiles(int64_t pages, int blocks) const;
   /// Tiles of K and V that a warp asks for where there is no need to save memory.
   int most_value_stages() const;
   /// Tiles of summaries that a warp has at most, if blocks have an equal part of so many pages (a multiple of 32) each.

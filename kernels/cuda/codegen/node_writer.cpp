@@ -74,18 +74,19 @@ void NodeWriter::reduce(NodeId id, const Index& index, const std::string& target
   }
   writer_.line("float sum = {}::start();", reduction.op);
   at(source, axis) = "j";
-  const auto add_to = [&](const std::string& sum) {
+  const auto entry = [&] {
     Values values(scope_, writer_, "w");
     const std::string x = values.read(input, source);
     const bool product = current.op == Op::kContract;
-    writer_.write(reduction.step(sum, product ? fmt::format("{} * {}", x, values.read(current.inputs[1], source)) : x));
+    return product ? fmt::format("{} * {}", x, values.read(current.inputs[1], source)) : x;
   };
+  const auto add = [&](const std::string& x) { return reduction.step("sum", x); };
   if (scope_.stage == Stage::kCache && end == "tokens") {
-    reduce_tokens(add_to);
+    reduce_tokens(entry, add);
   } else {
     writer_.line("#pragma unroll {}", unrolled_);
     writer_.open("for (int j = {}; j < {}; ++j)", begin, end);
-    add_to("sum");
+    writer_.write(add(entry()));
     writer_.close();
   }
   const std::string count = is_interleave(current.op) ? "(end - begin)" : end;
@@ -93,15 +94,21 @@ void NodeWriter::reduce(NodeId id, const Index& index, const std::string& target
 }
 
 /// Most pages are read as they grow, and a wait costs more than reading some entries again.
-void NodeWriter::reduce_tokens(const std::function<void(const std::string&)>& add_to) {
+void NodeWriter::reduce_tokens(const std::function<std::string()>& entry,
+                               const std::function<std::string(const std::string&)>& add) {
   writer_.write("#pragma unroll 1");
   writer_.open("for (int batch = 0; batch < tokens; batch += {})", kTokenBatch);
+  writer_.line("float entries[{}];", kTokenBatch);
   writer_.write("#pragma unroll");
   writer_.open("for (int i = 0; i < {}; ++i)", kTokenBatch);
   writer_.write("const int j = min(batch + i, tokens - 1);");
-  writer_.write("float next = sum;");
-  add_to("next");
-  writer_.write("if (batch + i < tokens) sum = next;");
+  writer_.line("entries[i] = {};", entry());
+  writer_.close();
+  writer_.write("#pragma unroll");
+  writer_.line("for (int i = 0; i < {}; ++i) pin(entries[i]);", kTokenBatch);
+  writer_.write("#pragma unroll");
+  writer_.open("for (int i = 0; i < {}; ++i)", kTokenBatch);
+  writer_.line("if (batch + i < tokens) {}", add("entries[i]"));
   writer_.close();
   writer_.close();
 }

@@ -53,8 +53,9 @@ class NodeWriter {
  private:
   void compute_lines(NodeId id, bool paged);
   void convolve(NodeId id, const Index& index, const std::string& target);
-  /// Combines the entries `j` of the tokens that a page holds, `add_to` each with a sum, in `sum`.
-  void reduce_tokens(const std::function<void(const std::string&)>& add_to);
+  /// Combines the entries `j` of the tokens that a page holds in `sum`. `entry` writes what computes one and returns it; `add` is
+  /// the statement that adds such a text to the sum.
+  void reduce_tokens(const std::function<std::string()>& entry, const std::function<std::string(const std::string&)>& add);
 };
 
 }  // namespace sluice::cuda::codegen

@@ -147,6 +147,8 @@ __device__ __forceinline__ float min_of(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
   return smaller;
 }
+/// The number is there from now on: what it is read from is asked for before what follows, not where it is needed.
+__device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)); }
 /// e^x of x that is at most 0: the more of its digits are right the more it matters in a sum (2^-21 of it at e^-5).
 __device__ __forceinline__ float natural_power(float x) {
   constexpr float kLog2Of = 1.44269504F;

@@ -75,7 +75,11 @@ void CudaFlow::load_cluster_attending_kernel() {
   const KernelCache cache;
   cluster_attending_library_.emplace(KernelLibrary::compile(source_.cluster_attending_text, &cache));
   const LoadedRow loaded = LoadedRow::of(*cluster_attending_library_, source_.cluster_attending.name);
-  attending_clusters_at_once_ = loaded.clusters_at_once(kAttenderThreads);
+  attending_limits_ = {.at_once = loaded.clusters_at_once(kAttenderThreads), .most_shared = loaded.most_shared(1)};
+  if (source_.cluster_attending.most_blocks > 1) {
+    attending_limits_.in_pairs = loaded.clusters_at_once(kAttenderThreads, 2);
+    attending_limits_.most_shared_in_pairs = loaded.most_shared(2);
+  }
   cluster_attending_kernel_ = loaded;
 }
 

@@ -275,7 +275,7 @@ class CudaFlow final {
   LoadedRow cluster_attending_kernel_;
   bool whole_rows_ = false;
   codegen::ClustersAtOnce clusters_at_once_{};
-  codegen::ClustersAtOnce attending_clusters_at_once_{};
+  codegen::ClusterLimits attending_limits_{};
 
   int reserved_ = 0;  // times
   int capacity_ = 0;  // pages of a row

@@ -51,12 +51,12 @@ size_t LoadedRow::most_shared(int blocks) const {
   return share - std::min(share, reserved);
 }
 
-codegen::ClustersAtOnce LoadedRow::clusters_at_once(int threads) const {
+codegen::ClustersAtOnce LoadedRow::clusters_at_once(int threads, int blocks) const {
   codegen::ClustersAtOnce all{};
   for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
     cudaLaunchAttribute attribute = cluster_attribute(cluster);
     const cudaLaunchConfig_t config =
-        configure(grid_of(int64_t{multiprocessors()} * cluster), threads, most_shared(1), {&attribute, 1}, nullptr);
+        configure(grid_of(int64_t{multiprocessors()} * blocks * cluster), threads, most_shared(blocks), {&attribute, 1}, nullptr);
     const cudaError_t error =
         cudaOccupancyMaxActiveClusters(&all.at(static_cast<size_t>(cluster)), reinterpret_cast<const void*>(kernel), &config);
     if (error == cudaErrorInvalidClusterSize) {

@@ -32,7 +32,7 @@ struct LoadedRow {
   /// Dynamic shared memory of a block, if so many share a multiprocessor.
   size_t most_shared(int blocks) const;
   /// Of blocks of so many threads.
-  codegen::ClustersAtOnce clusters_at_once(int threads) const;
+  codegen::ClustersAtOnce clusters_at_once(int threads, int blocks = 1) const;
   /// `count` clusters that start while the kernel before ends.
   void launch_clusters(int cluster, int count, int threads, size_t shared_bytes, void** parameters, Stream stream) const;
 };

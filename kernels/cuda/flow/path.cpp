@@ -78,8 +78,8 @@ codegen::AttendingPath CudaFlow::attending_path(int sequences, int pages) const 
 
 codegen::ClusterAttendingPath CudaFlow::cluster_attending_path(int sequences, int pages) const {
   if (cluster_attending_kernel_.kernel == nullptr || path(sequences, pages).cluster == 0) return {};
-  return codegen::cluster_attending_path(layout_, source_.cluster_attending, leaves_, attending_clusters_at_once_,
-                                         sequences * kv_heads_, pages, cluster_attending_kernel_.most_shared(1));
+  return codegen::cluster_attending_path(layout_, source_.cluster_attending, leaves_, attending_limits_, sequences * kv_heads_,
+                                         pages);
 }
 
 std::string CudaFlow::describe_path(int sequences, int pages) const {

@@ -182,8 +182,8 @@ TEST_F(CudaCodegen, SummariesComeInTurnWhereNotAllFit) {
     const Plan plan = shipped(name, head_dim, 4);
     const FlowLayout layout(plan);
     constexpr size_t kShared = 226 << 10;
-    const auto found = cluster_attending_path(layout, generate(layout).cluster_attending, leaf_selections(plan.graph), at_once,
-                                              rows, pages, kShared);
+    const auto found = cluster_attending_path(layout, generate(layout).cluster_attending, leaf_selections(plan.graph),
+                                              {.at_once = at_once, .most_shared = kShared}, rows, pages);
     EXPECT_LE(found.shared_bytes, kShared);
     return found;
   };
@@ -207,7 +207,8 @@ TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
   const cuda::codegen::ClustersAtOnce at_once{0, 132, 66, 43, 31, 25, 21, 16, 14, 8, 8, 8, 8, 7, 7, 7, 6};
   const auto path = [&](int rows, int pages) {
     constexpr size_t kShared = 226 << 10;
-    return cluster_attending_path(layout, kernel, leaf_selections(plan.graph), at_once, rows, pages, kShared);
+    return cluster_attending_path(layout, kernel, leaf_selections(plan.graph), {.at_once = at_once, .most_shared = kShared}, rows,
+                                  pages);
   };
   EXPECT_EQ(path(133, 512).cluster, 0);
   EXPECT_EQ(path(132, 512).cluster, 1);
