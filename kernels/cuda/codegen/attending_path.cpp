@@ -112,7 +112,8 @@ ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const Clus
   // Measured on an H200: a block scores 2048 pages, and attends, in the time of several kernels; with fewer pages it takes less.
   constexpr int kMostScored = 2048;
   ClusterAttendingPath path{.held_pages = round_up(pages, 32), .list_room = most_selected(layout, leaves, pages)};
-  // By the rows alone: how many blocks share an output decides in which order it is summed up, and `pages` is but a bound.
+  // How many blocks share an output decides in which order it is summed up, and `pages` is but a bound, the same one for steps
+  // that are replayed.
   for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
     if (rows <= limits.at_once.at(static_cast<size_t>(cluster))) path.cluster = cluster;
   }

@@ -200,6 +200,33 @@ TEST_F(CudaCodegen, SummariesComeInTurnWhereNotAllFit) {
   EXPECT_EQ(path("covers/luka_near", 64, 32, 1000).cluster, 3);
 }
 
+TEST_F(CudaCodegen, BlocksShareAMultiprocessorWhereClustersDoNotFindTheirPlacesAlone) {
+  const cuda::codegen::ClustersAtOnce at_once{0, 132, 66, 43, 31, 25, 21, 16, 14, 8, 8, 8, 8, 7, 7, 7, 6};
+  const cuda::codegen::ClustersAtOnce in_pairs{0, 264, 132, 86, 62, 50, 42, 32, 28, 16, 16, 16, 16, 14, 14, 14, 12};
+  const auto path = [&](const char* name, int head_dim, int rows, int pages, size_t half) {
+    const Plan plan = shipped(name, head_dim, 4);
+    const FlowLayout layout(plan);
+    const cuda::codegen::ClusterAttendingKernel kernel = generate(layout).cluster_attending;
+    cuda::codegen::ClusterLimits limits{.at_once = at_once, .most_shared = 226 << 10};
+    if (kernel.most_blocks > 1) {
+      limits.in_pairs = in_pairs;
+      limits.most_shared_in_pairs = half;
+    }
+    return cluster_attending_path(layout, kernel, leaf_selections(plan.graph), limits, rows, pages);
+  };
+  constexpr size_t kHalf = 106 << 10;
+  const auto four = path("covers/luka", 64, 32, 1000, kHalf);
+  EXPECT_EQ(four.cluster, 4);
+  EXPECT_LE(four.shared_bytes, kHalf);
+  EXPECT_EQ(four.rings.stages, 2) << "sixteen tiles of eight warps";
+  EXPECT_EQ(four.rings.summary_turns, 1) << "eight tiles of eight warps";
+  EXPECT_EQ(four.rings.value_stages, 1) << "twelve pages of 32 warps";
+  EXPECT_EQ(path("covers/luka", 64, 32, 1000, 64 << 10).cluster, 3) << "no room";
+  EXPECT_EQ(path("covers/luka", 64, 34, 1000, kHalf).cluster, 3) << "more than one for each multiprocessor";
+  EXPECT_EQ(path("covers/luka", 64, 31, 1000, kHalf).rings.value_stages, 4) << "alone";
+  EXPECT_EQ(path("covers/luka", 128, 32, 1000, kHalf).cluster, 3) << "no registers";
+}
+
 TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
   const Plan plan = shipped("block_topk", 128, 2);
   const FlowLayout layout(plan);
