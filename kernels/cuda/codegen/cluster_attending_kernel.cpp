@@ -53,7 +53,7 @@ void ClusterAttendingWriter::write_selection() {
   } else {
     write_refresh(false);
     writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
-    select_whole_row("list[rank] = row_ids[page];");
+    select_whole_row("kChooserThreads", "Choosers", "list[rank] = row_ids[page];");
     writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
                  graph_.geometry.page);
     writer_.close();

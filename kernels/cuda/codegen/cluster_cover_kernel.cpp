@@ -45,6 +45,8 @@ class ClusterCoverWriter final : public ClusterWriter {
   /// ask_summary(tile, slot): sends for the values of summaries of this block's pages but the newest, which is always opened;
   /// ask_summaries(): for as many as there is room for.
   void write_summary_asking();
+  /// Brings pages that are opened anyway nearer, and where summaries come in turn some of the next, while memory is idle.
+  void fetch_while_selecting();
   /// Every block lists what is selected: few pages of the best that blocks tell each other, others of the whole row.
   void write_selection();
   /// What is known of this block's pages once it is known which are opened.
@@ -115,10 +117,34 @@ void ClusterCoverWriter::write_summary_asking() {
   writer_.close(";");
 }
 
+void ClusterCoverWriter::fetch_while_selecting() {
+  constexpr int kTailPages = 16;
+  constexpr int kMostPages = 256;  // of a block: what all fetch is to stay in L2 until then
+  constexpr int kLine = 128;
+  const auto field = static_cast<size_t>(source_.values.field);
+  const auto offset = static_cast<int64_t>(layout_.plan.fields().field_offsets[field]);
+  const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
+  const bool pairs = layout_.plan.has_field_pages();
+  writer_.write("const int later_summaries = summary_slots * Summaries::kEntries;");
+  writer_.open("if (__builtin_expect(later_summaries < count, 0))");
+  fetch_kept_pages(kTailPages);
+  writer_.write("#pragma unroll 1");
+  writer_.open("for (int at = later_summaries + threadIdx.x; at < min(lasting, later_summaries + {}); at += kThreads)",
+               kMostPages);
+  writer_.line("const uint8_t* const from = row.{} + {};", pairs ? "field_block(row.field_ids[first + at])" : "block(ids[at])",
+               offset);
+  for (int64_t line = 0; line < bytes; line += kLine) writer_.line("prefetch_line(from + {});", line);
+  writer_.close();
+  writer_.close();
+  writer_.open("else");
+  fetch_kept_pages();
+  writer_.close();
+}
+
 void ClusterCoverWriter::write_selection() {
   const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
   const RowSlot& score = layout_.slots[static_cast<size_t>(node(*scored).inputs[0])];
-  fetch_kept_pages();
+  fetch_while_selecting();
   const std::string open_own =
       "if (page >= first && page < first + count) atomicOr(opened + (page - first) / 32, 1U << (page - first) % 32);";
   const Attributes& wanted = node(*scored).attributes;
@@ -141,13 +167,8 @@ void ClusterCoverWriter::write_selection() {
                score.offset);
   writer_.write("__syncthreads();");
   writer_.write("share_pages(blocks, row_scores, row_ids, row.pages, first, count);");
-  writer_.write("__shared__ int chosen_pages;");
-  writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
-  select_whole_row("list[rank] = row_ids[page]; positions[rank] = page; " + open_own);
-  writer_.write("if (threadIdx.x == kThreads - 1) chosen_pages = chosen;");
-  writer_.close();
+  select_whole_row("kThreads", "WholeBlock", "list[rank] = row_ids[page]; positions[rank] = page; " + open_own);
   publish_memory("tiles of fields were");
-  writer_.write("const int chosen = chosen_pages;");
 }
 
 void ClusterCoverWriter::declare_covered() {

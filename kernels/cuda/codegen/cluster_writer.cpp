@@ -72,10 +72,10 @@ void ClusterWriter::declare_selecting(NodeId scored) {
   writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
 }
 
-void ClusterWriter::select_whole_row(const std::string& take) {
+void ClusterWriter::select_whole_row(std::string_view threads, std::string_view crew, const std::string& take) {
   declare_selecting(*std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); }));
-  writer_.write("__shared__ HeldRow::Told told;");
-  writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
+  writer_.line("__shared__ HeldRow<{}, {}>::Told told;", threads, crew);
+  writer_.line("HeldRow<{}, {}> held_row(row_scores, row.pages, what, told);", threads, crew);
   writer_.open("const int chosen = held_row.select([&](int rank, int page)");
   writer_.write(take);
   writer_.close(");");

@@ -30,8 +30,9 @@ class ClusterWriter : public HeldRowWriter {
   void declare_attended();
   /// `what`, a Selecting, of the selection by score.
   void declare_selecting(NodeId scored);
-  /// By choosers alone: selects. `take` is the text of what is done with (rank, page); `chosen` is how many.
-  void select_whole_row(const std::string& take);
+  /// By the last `threads` threads of the block, `crew`: selects. `take` is the text of what is done with (rank, page); `chosen`
+  /// is how many.
+  void select_whole_row(std::string_view threads, std::string_view crew, const std::string& take);
   /// Lets the copy engine write where something was, which the generated text names, behind the next barrier of the block.
   void release_memory(std::string_view where);
   /// The same, and that barrier.

@@ -3,7 +3,7 @@
 
 namespace sluice::cuda {
 
-// Who selects: the last threads of a block.
+// Who selects where others have something else to do: the last threads of a block.
 constexpr int kChooserThreads = 128;
 using Choosers = PartOfBlock<4, kChooserThreads>;
 
@@ -16,11 +16,13 @@ struct Selecting {
   int k;
 };
 
-/// A row that choosers select from, of at most kMostHeldPages. A thread has four pages at a time, a warp a stretch of the row.
+/// A row that the last kThreads threads of a block, which are the crew, select from, of at most kMostHeldPages. A thread has four
+/// pages at a time, a warp a stretch of the row.
+template <int kThreads, class Crew>
 class HeldRow {
  public:
   /// What warps tell each other, in shared memory.
-  using Told = uint2[2][kChooserThreads / 32];
+  using Told = uint2[2][kThreads / 32];
 
   /// `scores` of `pages` pages, which become what this works with.
   __device__ __forceinline__ HeldRow(float* scores, int pages, const Selecting& what, Told& told)
@@ -28,10 +30,10 @@ class HeldRow {
         pages_(pages),
         what_(what),
         told_(told),
-        warp_(threadIdx.x % kChooserThreads / 32),
-        steps_((pages + 4 * kChooserThreads - 1) / (4 * kChooserThreads)) {}
+        warp_(threadIdx.x % kThreads / 32),
+        steps_((pages + 4 * kThreads - 1) / (4 * kThreads)) {}
 
-  /// Calls use(rank, page) for each selected page; returns their number. By the choosers.
+  /// Calls use(rank, page) for each selected page; returns their number. By the crew.
   template <class Use>
   __device__ __forceinline__ int select(const Use& use) {
     const topk::Cut cut = find_cut();
@@ -75,7 +77,7 @@ class HeldRow {
   }
 
  private:
-  static constexpr int kWarps = kChooserThreads / 32;
+  static constexpr int kWarps = kThreads / 32;
   static constexpr int kFew = 8;
   static_assert(kMostHeldPages < 1 << 16);  // two counts are one number
 
@@ -111,8 +113,21 @@ class HeldRow {
     uint2* const all = told_[turn_];
     turn_ ^= 1;  // nobody writes what another still reads
     if (threadIdx.x % 32 == 0) all[warp_] = numbers;
-    Choosers::sync();
+    Crew::sync();
     return all;
+  }
+  /// Of what all warps have told.
+  static __device__ __forceinline__ uint2 total(const uint2* all) {
+    uint2 total{0, 0};
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) total = {total.x + all[warp].x, total.y + all[warp].y};
+    return total;
+  }
+  static __device__ __forceinline__ uint2 largest(const uint2* all) {
+    uint2 largest{0, 0};
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) largest = {max(largest.x, all[warp].x), max(largest.y, all[warp].y)};
+    return largest;
   }
   /// The sum of what the warps before this one have (x), and all (y).
   __device__ __forceinline__ int2 sums(uint32_t number) {
@@ -138,12 +153,23 @@ class HeldRow {
         below = max(max(below, max(lower(four.x), lower(four.y))), max(lower(four.z), lower(four.w)));
       });
       const uint2* const all = tell({__reduce_add_sync(~0U, static_cast<uint32_t>(equal)), __reduce_max_sync(~0U, below)});
-      equal = static_cast<int>(all[0].x + all[1].x + all[2].x + all[3].x);
+      equal = static_cast<int>(total(all).x);
       if (reaching + equal > what_.k) return {key + 1, what_.k - reaching};
       reaching += equal;
       if (reaching == what_.k) return {key, 0};
-      key = max(max(all[0].y, all[1].y), max(all[2].y, all[3].y));
+      key = largest(all).y;
     }
+  }
+
+  /// A key that k keys reach, as high a one as is soon found: of as many groups of lanes as are k or more each has a best key,
+  /// and the lowest of these is reached by all. `best`: of this thread, 0 if it has none. Complemented, of the warp.
+  __device__ __forceinline__ uint32_t not_reached_by_fewer(uint32_t best) const {
+    if (what_.k > kThreads) return ~0U;
+#pragma unroll 1
+    for (int lanes = 1; lanes < 32 && kThreads / (2 * lanes) >= what_.k; lanes *= 2) {
+      best = max(best, __shfl_xor_sync(~0U, best, lanes));
+    }
+    return __reduce_max_sync(~0U, ~best);
   }
 
   /// Makes keys of the scores, and cuts the bracket of the k-th best in four until it is exact.
@@ -161,13 +187,15 @@ class HeldRow {
       };
       four = {key_of(four.x, 0), key_of(four.y, 1), key_of(four.z, 2), key_of(four.w, 3)};
     });
-    const uint2* all = tell({__reduce_max_sync(~0U, highest), __reduce_max_sync(~0U, lowest)});
-    highest = max(max(all[0].x, all[1].x), max(all[2].x, all[3].x));
+    const uint2 ends = largest(tell({__reduce_max_sync(~0U, highest), not_reached_by_fewer(highest)}));
+    highest = ends.x;
     if (what_.k <= 0) return {highest + 1, 0};
     if (what_.k <= kFew) return find_few(highest);
     topk::Bracket bracket;
     bracket.end = highest + 1;
-    bracket.begin = ~max(max(all[0].y, all[1].y), max(all[2].y, all[3].y));
+    bracket.begin = ~ends.y;
+    if (bracket.begin == topk::kNoKey) bracket.begin = ~largest(tell({0, __reduce_max_sync(~0U, lowest)})).y;
+    // If it is more than k, it need not be exact: then fewer than all reach `begin`.
     bracket.reaching_begin = static_cast<int>(wanted);
 #pragma unroll 1
     while (!topk::is_exact(bracket, what_.k)) {
@@ -180,8 +208,7 @@ class HeldRow {
         reach.x += topk::number_of(four, [&](uint32_t key) { return key >= probes[1]; }) << 16;
         reach.y += topk::number_of(four, [&](uint32_t key) { return key >= probes[2]; });
       });
-      all = tell({__reduce_add_sync(~0U, reach.x), __reduce_add_sync(~0U, reach.y)});
-      reach = {all[0].x + all[1].x + all[2].x + all[3].x, all[0].y + all[1].y + all[2].y + all[3].y};
+      reach = total(tell({__reduce_add_sync(~0U, reach.x), __reduce_add_sync(~0U, reach.y)}));
       const int reaching[3] = {static_cast<int>(reach.x & 0xffff), static_cast<int>(reach.x >> 16), static_cast<int>(reach.y)};
 #pragma unroll
       for (int i = 0; i < 3; ++i) {

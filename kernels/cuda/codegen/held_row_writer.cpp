@@ -111,13 +111,12 @@ void HeldRowWriter::begin_selection() {
 }
 
 /// Brings pages that are selected whatever their scores nearer, for the attention that follows, while memory is idle.
-void HeldRowWriter::fetch_kept_pages() {
-  constexpr int kMost = 2;  // at either end: what all rows fetch is to stay in L2 until then
+void HeldRowWriter::fetch_kept_pages(int most) {
   int first = 0;
   int last = 0;
   for (const NodeId id : selected_) {
-    first = std::max(first, std::min(kMost, node(id).attributes.first));
-    last = std::max(last, std::min(kMost, node(id).attributes.last));
+    first = std::max(first, std::min(most, node(id).attributes.first));
+    last = std::max(last, std::min(most, node(id).attributes.last));
   }
   if (first + last == 0) return;
   const PageLayout& layout = layout_.plan.layout;

@@ -25,7 +25,8 @@ class HeldRowWriter : public RowTilesWriter {
   /// The first and the last pages that are kept whatever their scores.
   std::pair<int, int> kept_pages() const;
   void begin_selection();
-  void fetch_kept_pages();
+  /// `most` pages at either end: what all rows fetch is to stay in L2 until then.
+  void fetch_kept_pages(int most = 2);
   void select_from_row(const char* share);
 
   const std::vector<NodeId> selected_;  // the leaves of the flow's selection

@@ -28,12 +28,16 @@ __device__ __forceinline__ void publish_fields() {
   __threadfence();
   asm volatile("fence.proxy.async;" ::: "memory");
 }
+/// Brings a line of 128 bytes, or its part, nearer.
+__device__ __forceinline__ void prefetch_line(const uint8_t* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
 /// Brings part of a page nearer while it may still change: L2 has whatever is written meanwhile. By the whole block.
 __device__ __forceinline__ void prefetch(const uint8_t* from, int bytes) {
   constexpr int kLine = 128;
 #pragma unroll 1
   for (int at = threadIdx.x * kLine; at < bytes; at += blockDim.x * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at) : "memory");
+    prefetch_line(from + at);
   }
 }
 /// The same by one thread; `from` and `bytes` are multiples of 16.

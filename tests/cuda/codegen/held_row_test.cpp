@@ -26,18 +26,26 @@ constexpr int kThreads = 256;
 
 const char* const kKernel = R"(
 namespace sluice::cuda {
-extern "C" __global__ void select_held(const float* scores, const int* pages, const Selecting* what, int stride, int* lists,
-                                       int* counts) {
+template <int kThreads, class Crew>
+__device__ void select(const float* scores, const int* pages, const Selecting* what, int stride, int* lists, int* counts) {
   extern __shared__ __align__(16) float row[];
-  __shared__ HeldRow::Told told;
+  __shared__ typename HeldRow<kThreads, Crew>::Told told;
   const int length = pages[blockIdx.x];
   const long long begin = static_cast<long long>(blockIdx.x) * stride;
   for (int i = threadIdx.x; i < stride; i += blockDim.x) row[i] = i < length ? scores[begin + i] : SLUICE_INF;
   __syncthreads();
-  if (threadIdx.x < blockDim.x - kChooserThreads) return;
-  HeldRow held(row, length, what[blockIdx.x], told);
+  if (threadIdx.x < blockDim.x - kThreads) return;
+  HeldRow<kThreads, Crew> held(row, length, what[blockIdx.x], told);
   const int count = held.select([&](int rank, int page) { lists[begin + rank] = page; });
   if (threadIdx.x == blockDim.x - 1) counts[blockIdx.x] = count;
+}
+extern "C" __global__ void select_by_half(const float* scores, const int* pages, const Selecting* what, int stride, int* lists,
+                                          int* counts) {
+  select<kChooserThreads, Choosers>(scores, pages, what, stride, lists, counts);
+}
+extern "C" __global__ void select_by_all(const float* scores, const int* pages, const Selecting* what, int stride, int* lists,
+                                         int* counts) {
+  select<kAttenderThreads, WholeBlock>(scores, pages, what, stride, lists, counts);
 }
 }
 )";
@@ -91,20 +99,23 @@ class CudaHeldRow : public testing::GpuTest {
     config.gridDim = kRows;
     config.blockDim = kThreads;
     config.dynamicSmemBytes = static_cast<size_t>(stride) * sizeof(float);
-    const void* const kernel = reinterpret_cast<const void*>(library_->kernel("select_held"));
-    SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
-    lists_there.download(lists.data(), lists_there.bytes());
-    counts_there.download(counts.data(), counts_there.bytes());
-    for (int row = 0; row < kRows; ++row) {
-      const Selecting& one = what[static_cast<size_t>(row)];
-      std::set<int32_t> wanted;
-      for (int page = 0; page < std::min(one.first, length); ++page) wanted.insert(page);
-      for (int page = std::max(0, length - one.last); page < length; ++page) wanted.insert(page);
-      const float* const begin = scores.data() + static_cast<int64_t>(row) * stride + one.begin;
-      for (const int32_t place : testing::best_of(begin, one.end - one.begin, one.k)) wanted.insert(one.begin + place);
-      const auto list = lists.begin() + static_cast<int64_t>(row) * stride;
-      ASSERT_EQ(counts[static_cast<size_t>(row)], static_cast<int>(wanted.size())) << kind << ", " << length << ", k " << one.k;
-      ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), list)) << kind << ", " << length << ", k " << one.k;
+    for (const char* const name : {"select_by_half", "select_by_all"}) {
+      const void* const kernel = reinterpret_cast<const void*>(library_->kernel(name));
+      SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
+      lists_there.download(lists.data(), lists_there.bytes());
+      counts_there.download(counts.data(), counts_there.bytes());
+      for (int row = 0; row < kRows; ++row) {
+        const Selecting& one = what[static_cast<size_t>(row)];
+        std::set<int32_t> wanted;
+        for (int page = 0; page < std::min(one.first, length); ++page) wanted.insert(page);
+        for (int page = std::max(0, length - one.last); page < length; ++page) wanted.insert(page);
+        const float* const begin = scores.data() + static_cast<int64_t>(row) * stride + one.begin;
+        for (const int32_t place : testing::best_of(begin, one.end - one.begin, one.k)) wanted.insert(one.begin + place);
+        const auto list = lists.begin() + static_cast<int64_t>(row) * stride;
+        SCOPED_TRACE(std::string(name) + ", " + kind + ", " + std::to_string(length) + ", k " + std::to_string(one.k));
+        ASSERT_EQ(counts[static_cast<size_t>(row)], static_cast<int>(wanted.size()));
+        ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), list));
+      }
     }
   }
 
