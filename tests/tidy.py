@@ -19,9 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ['scripting', 'kernels', 'host', 'sandbox', 'store', 'agents']
-MOST_FILES = 10
-# What stands alone in its file at the left, but for what a namespace or a class begins with.
-DEFINITION = re.compile(r'^(?!namespace|using|#|//)[A-Za-z_][\w:<>,&*\s\[\]]*?\b(\w+)\s*(?:\(|=|\{|;)', re.MULTILINE)
+MOST_FILES = 30
+# What stands alone in its file at the left, but for what a namespace or a class begins with, and members of classes.
+DEFINITION = re.compile(r'^(?!namespace|using|#|//)[A-Za-z_][\w:<>,&*\s\[\]]*?(?<!::)\b(\w+)\s*(?:\(|=|\{|;)', re.MULTILINE)
 
 
 def own_names(path):

@@ -24,7 +24,7 @@ constexpr int kMostOwnRows = 4;                                         // of a 
 constexpr int kSelectorBytes = 7'168;                                   // that selectors work with
 constexpr int kMergingBytes = 10'240;  // that attenders merge what their warps found with, where queries were
 constexpr int kFewPages = 8;           // of a row that blocks tell each other, and that are taken one after the other
-constexpr int kMostHeldPages = 4096;   // of a row that four warps of a block select from (held_row.cuh); with more they take long
+constexpr int kMostHeldPages = 4096;   // of a row that some warps of a block select from (held_row.cuh); with more they take long
 
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.

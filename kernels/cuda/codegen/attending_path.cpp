@@ -50,11 +50,11 @@ std::optional<ClusterRings> rings_of(const ClusterAttendingKernel& kernel, int p
   return rings;
 }
 
-/// Rings in which all that a block reads has its place from the start. `tiles`: of K and V that a row attends to.
-ClusterRings rings_of_all(const ClusterAttendingKernel& kernel, int pages, int blocks, int tiles) {
+/// Rings in which all that a block reads has its place from the start. A row attends to `opened` pages, of `tiles` tiles each.
+ClusterRings rings_of_all(const ClusterAttendingKernel& kernel, int pages, int blocks, int opened, int tiles) {
   const int warps = blocks * kAttenderThreads / 32;
   return {.stages = std::max(1, kernel.most_scored_tiles(pages, blocks)),
-          .value_stages = std::max(1, (tiles + warps - 1) / warps),
+          .value_stages = std::max(1, (opened + warps - 1) / warps) * tiles,
           .summary_turns = kernel.most_summary_turns(pages, blocks)};
 }
 
@@ -119,7 +119,7 @@ ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const Clus
   }
   if (path.cluster == 0 || pages > path.cluster * kMostScored) return {};
   if (const int more = cluster_in_pairs(limits, rows); more > path.cluster) {
-    const ClusterRings all = rings_of_all(kernel, path.held_pages, more, path.list_room * page_tiles(layout));
+    const ClusterRings all = rings_of_all(kernel, path.held_pages, more, path.list_room, page_tiles(layout));
     const auto shared = static_cast<size_t>(kernel.shared_bytes(path.held_pages, more, all, path.list_room));
     if (all.stages <= kMostStages && all.value_stages <= kernel.most_value_stages() && shared <= limits.most_shared_in_pairs) {
       path.cluster = more;

@@ -6,10 +6,12 @@ namespace sluice::cuda {
 
 /// Gives all blocks that have a row of `pages` pages what this one has of it: scores and places in the pool of its pages
 /// [first, first + count), a multiple of four before them. The arrays lie at the same place in every block and have room for
-/// whole fours. Behind a barrier of the block; one of it.
+/// whole fours. Behind a barrier of the block; behind it, whoever has all may change what it has.
 __device__ __forceinline__ void share_pages(RowBlocks& blocks, float* scores, int* ids, int pages, int first, int count) {
+  __shared__ uint64_t here[topk::kMaxCluster];  // of each block, which may have no pages: that it has come here
   const int fours = (count + 3) / 4;
   const int others = (pages + 3) / 4 - fours;
+  if (static_cast<int>(threadIdx.x) < blocks.count) blocks.send(here + blocks.rank, uint64_t{1}, threadIdx.x);
 #pragma unroll 1
   for (int i = threadIdx.x; i < fours * (blocks.count - 1); i += blockDim.x) {
     const int at = first + 4 * (i % fours);
@@ -17,7 +19,8 @@ __device__ __forceinline__ void share_pages(RowBlocks& blocks, float* scores, in
     blocks.send(reinterpret_cast<uint4*>(scores + at), *reinterpret_cast<const uint4*>(scores + at), to);
     blocks.send(reinterpret_cast<uint4*>(ids + at), *reinterpret_cast<const uint4*>(ids + at), to);
   }
-  blocks.receive(others * 2 * static_cast<int>(sizeof(uint4)));
+  __syncthreads();  // nobody changes what is still to be sent
+  blocks.receive(others * 2 * static_cast<int>(sizeof(uint4)) + blocks.count * static_cast<int>(sizeof(uint64_t)));
 }
 
 /// What the blocks of a cluster found of a row on its way to being one: each block merges an equal part of the output, and is

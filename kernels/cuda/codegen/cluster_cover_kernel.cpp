@@ -126,7 +126,7 @@ void ClusterCoverWriter::fetch_while_selecting() {
   const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
   const bool pairs = layout_.plan.has_field_pages();
   writer_.write("const int later_summaries = summary_slots * Summaries::kEntries;");
-  writer_.open("if (__builtin_expect(later_summaries < count, 0))");
+  writer_.open("if (later_summaries < count)");
   fetch_kept_pages(kTailPages);
   writer_.write("#pragma unroll 1");
   writer_.open("for (int at = later_summaries + threadIdx.x; at < min(lasting, later_summaries + {}); at += kThreads)",

@@ -74,7 +74,7 @@ __device__ __forceinline__ int select_few(RowBlocks& blocks, const Row& row, con
     if (best == highest && highest != 0) {
       best = second;
       second = 0;
-      if (__builtin_expect(++taken % 2 == 0, 0)) look_below(highest);
+      if (++taken % 2 == 0) look_below(highest);
     }
   }
   if (thread < what.k) {
@@ -86,7 +86,11 @@ __device__ __forceinline__ int select_few(RowBlocks& blocks, const Row& row, con
 #pragma unroll 1
   for (int i = thread + kThreads; i < kept; i += kThreads) take(i, kept_page(i), row.ids[kept_page(i)]);
   const int told = blocks.count * what.k;
-  blocks.receive(told * static_cast<int>(sizeof(FewPages::Told)));
+  if (told > 0) {
+    blocks.receive(told * static_cast<int>(sizeof(FewPages::Told)));
+  } else {
+    blocks.sync();
+  }
   bool is_taken = false;
   if (thread < told) {
     const auto is_open = [&](RankedPage one) {
@@ -123,8 +127,9 @@ struct CoveredPages {
   const uint32_t* opened;  // a bit for each page of this block
 
   __device__ __forceinline__ bool has_summary(int page) const { return page >= first_page && page < end_page; }
-  /// The logit of a summary, whichever block has the page, in base 2, once that block has sent what it computed from it: barriers
-  /// of the block lie in between, so that logits are in its memory. Of heads past the group's: that of its last.
+  /// The logit of a summary, whichever block has the page, in base 2, once that block has sent what it computed from it. Barriers
+  /// of that block lie in between, behind which its logits are in its memory: this goes by how multiprocessors work, since PTX
+  /// does not order what other threads wrote before a message. Of heads past the group's: that of its last.
   __device__ __forceinline__ float of(int page, int head) const {
     return with_bias(blocks.of_page(logits, page, kGroup, share),
                      kBiasHeads > 0 ? blocks.of_page(bias, page, max(kBiasHeads, 1), share) : nullptr, min(head, kGroup - 1));

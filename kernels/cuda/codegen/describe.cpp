@@ -145,9 +145,13 @@ class Description {
     constexpr ClustersAtOnce kClusters{0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7};  // of one H200; others differ
     const int64_t count = step_.batch * step_.kv_heads;
     if (count > kClusters[1]) return fmt::format("not here: {} are more rows than multiprocessors", rows());
-    const ClusterAttendingPath path =
-        cluster_attending_path(layout_, source_.cluster_attending, leaf_selections(plan_.graph),
-                               {.at_once = kClusters, .most_shared = kBlockShared}, static_cast<int>(count), pages());
+    ClusterLimits limits{.at_once = kClusters, .most_shared = kBlockShared};
+    if (source_.cluster_attending.most_blocks > 1) {
+      for (const int clusters : kClusters) limits.in_pairs[static_cast<size_t>(&clusters - kClusters.data())] = 2 * clusters;
+      limits.most_shared_in_pairs = kBlockShared / 2;
+    }
+    const ClusterAttendingPath path = cluster_attending_path(layout_, source_.cluster_attending, leaf_selections(plan_.graph),
+                                                             limits, static_cast<int>(count), pages());
     if (pages() > kMostHeldPages) return fmt::format("not here: rows of {} pages", pages());
     if (path.cluster == 0)
       return fmt::format("not here: {} of {} pages are more than blocks have room or time for", rows(), pages());

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/codegen/arguments.h"
-
 namespace sluice::cuda::codegen {
 
-FieldsWriter::FieldsWriter(const FlowLayout& layout, Writer& writer, const Crew& crew)
-    : NodeWriter(layout, Stage::kCache, writer, crew) {
+FieldsWriter::FieldsWriter(const FlowLayout& layout, Writer& writer, const Crew& crew, int threads)
+    : NodeWriter(layout, Stage::kCache, writer, crew), threads_(threads) {
   for (const NodeId id : layout_.plan.cache) {
     if (!kept(id)) continue;
     slot(id) = {KernelSlot::Kind::kTile, tile_numbers_};
@@ -53,14 +51,15 @@ bool FieldsWriter::reads_unpublished(NodeId id) const {
 }
 
 void FieldsWriter::take_threads(int64_t count) {
-  if (std::string_view(crew_.threads) != kFieldWarps.threads) return;  // elsewhere pages come one after the other
+  if (threads_ == 0) return;
   thread_ = busy_threads_ == 0 ? kFieldWarps.thread
-                               : fmt::format("({} + {}) % kFieldThreads", kFieldWarps.thread, kFieldThreads - busy_threads_);
+                               : fmt::format("({} + {}) % {}", kFieldWarps.thread, threads_ - busy_threads_, threads_);
   crew_.thread = thread_.c_str();
-  busy_threads_ = (busy_threads_ + count) % kFieldThreads;
+  busy_threads_ = (busy_threads_ + count) % threads_;
 }
 
 void FieldsWriter::publish() {
+  if (std::find(unpublished_.begin(), unpublished_.end(), true) == unpublished_.end()) return;
   writer_.write(crew_.barrier);
   unpublished_.assign(graph_.nodes.size(), false);
   busy_threads_ = 0;

@@ -1,5 +1,5 @@
-// Selection from a row of scores in shared memory by a few warps, in little code: a kernel's instructions are fetched anew for
-// every layer, so long ways that are taken once cost more than loops. Text behind that of attending.cuh.
+// Selection from a row of scores in shared memory by four warps or eight, in little code: a kernel's instructions are fetched
+// anew for every layer, so long ways that are taken once cost more than loops. Text behind that of attending.cuh.
 
 namespace sluice::cuda {
 
@@ -161,9 +161,10 @@ class HeldRow {
     }
   }
 
-  /// A key that k keys reach, as high a one as is soon found: of as many groups of lanes as are k or more each has a best key,
-  /// and the lowest of these is reached by all. `best`: of this thread, 0 if it has none. Complemented, of the warp.
-  __device__ __forceinline__ uint32_t not_reached_by_fewer(uint32_t best) const {
+  /// The complement of a key that at least k keys reach: the greatest complement over all warps is that of such a key, or ~0 if
+  /// none was found. Lanes form at least k groups. Each group has a best key, and all of these reach the lowest of them. `best`:
+  /// of this thread, 0 if it has none.
+  __device__ __forceinline__ uint32_t complement_of_bound(uint32_t best) const {
     if (what_.k > kThreads) return ~0U;
 #pragma unroll 1
     for (int lanes = 1; lanes < 32 && kThreads / (2 * lanes) >= what_.k; lanes *= 2) {
@@ -187,7 +188,7 @@ class HeldRow {
       };
       four = {key_of(four.x, 0), key_of(four.y, 1), key_of(four.z, 2), key_of(four.w, 3)};
     });
-    const uint2 ends = largest(tell({__reduce_max_sync(~0U, highest), not_reached_by_fewer(highest)}));
+    const uint2 ends = largest(tell({__reduce_max_sync(~0U, highest), complement_of_bound(highest)}));
     highest = ends.x;
     if (what_.k <= 0) return {highest + 1, 0};
     if (what_.k <= kFew) return find_few(highest);
@@ -195,7 +196,7 @@ class HeldRow {
     bracket.end = highest + 1;
     bracket.begin = ~ends.y;
     if (bracket.begin == topk::kNoKey) bracket.begin = ~largest(tell({0, __reduce_max_sync(~0U, lowest)})).y;
-    // If it is more than k, it need not be exact: then fewer than all reach `begin`.
+    // Too many where `begin` is a bound, which does no harm: then the row has more than k.
     bracket.reaching_begin = static_cast<int>(wanted);
 #pragma unroll 1
     while (!topk::is_exact(bracket, what_.k)) {

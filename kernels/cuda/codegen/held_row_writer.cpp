@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/primitives/round_up.h"
 #include "scripting/graph/ops.h"
@@ -10,7 +11,9 @@
 namespace sluice::cuda::codegen {
 
 HeldRowWriter::HeldRowWriter(const FlowLayout& layout, Writer& writer, const Crew& crew)
-    : RowTilesWriter(layout, writer, crew), selected_(leaf_selections(graph_)), fields_(layout, writer, kFieldWarps) {}
+    : RowTilesWriter(layout, writer, crew),
+      selected_(leaf_selections(graph_)),
+      fields_(layout, writer, kFieldWarps, kFieldThreads) {}
 
 int64_t HeldRowWriter::place_fixed_memory(int warps) {
   const int64_t field_numbers = fields_.numbers();

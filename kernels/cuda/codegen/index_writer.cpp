@@ -107,8 +107,7 @@ void IndexWriter::compute_along_pages(NodeId id) {
     writer_.write(scope_.holds_row ? "for (float& x : largest) x = largest_in_warp(x);" : "combine_block_each<Max>(largest);");
     writer_.line("float powers[{}] = {{}};", together);
     over_pages([&](Values& values, const Index& i) {
-      writer_.line("powers[line] += natural_power({} - (largest[line] == Max::start() ? 0 : largest[line]));",
-                   values.read(input, i));
+      writer_.line("powers[line] += expf({} - (largest[line] == Max::start() ? 0 : largest[line]));", values.read(input, i));
     });
     writer_.line("float2 sums[{}];", together);
     if (scope_.holds_row) {
@@ -136,7 +135,7 @@ void IndexWriter::compute_along_pages(NodeId id) {
     over_pages([&](Values& values, const Index& i) {
       const std::string x = values.read(input, i);
       writer_.line("{} = {};", *place_of(scope_, id, i),
-                   current.op == Op::kSoftmax ? fmt::format("natural_power({} - sums[line].x) * sums[line].y", x)
+                   current.op == Op::kSoftmax ? fmt::format("expf({} - sums[line].x) * sums[line].y", x)
                                               : fmt::format("{} / sums[line]", x));
     });
   } else {

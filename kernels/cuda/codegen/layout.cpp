@@ -198,10 +198,10 @@ void FlowLayout::cut() {
   last.back().saves = plan.graph.saves;
 }
 
-void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const {
+void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& to) const {
   const auto by_row = [&]() -> Launch& {
-    if (launches.empty() || !launches.back().by_row) launches.push_back({.by_row = true});
-    return launches.back();
+    if (to.empty() || !to.back().by_row) to.push_back({.by_row = true});
+    return to.back();
   };
   switch (step.kind) {
     case StepKind::kQuery:
@@ -212,9 +212,9 @@ void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const 
       break;
     case StepKind::kPages:
       // What attention gave is little beside what it read, and states are saved by row.
-      if (!is_light(step) || (launches.empty() && &launches != &after) || (!launches.empty() && !launches.back().by_row)) {
-        launches.push_back({.by_row = false});
-        launches.back().steps.push_back(&step);
+      if (!is_light(step) || (to.empty() && &to != &after) || (!to.empty() && !to.back().by_row)) {
+        to.push_back({.by_row = false});
+        to.back().steps.push_back(&step);
       } else {
         by_row().steps.push_back(&step);
       }
@@ -225,7 +225,7 @@ void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const 
     case StepKind::kSelect:
       for (const NodeId id : step.nodes) {
         if (!is_scored(node(id).op)) continue;
-        Launch& last = counts_scores(node(id)) || launches.empty() ? by_row() : launches.back();
+        Launch& last = counts_scores(node(id)) || to.empty() ? by_row() : to.back();
         last.plans.push_back(id);
       }
       break;

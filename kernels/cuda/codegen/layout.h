@@ -91,7 +91,7 @@ struct FlowLayout {
   void cut();
   /// Whether the after stage is one page-local step, and others of pages that leave a tail: values are saved as they come.
   bool saves_by_pages() const;
-  void cut(const PlanStep& step, std::vector<Launch>& launches) const;
+  void cut(const PlanStep& step, std::vector<Launch>& to) const;
   void place();
   bool is_light(const PlanStep& step) const;
   bool stays_inline(NodeId id) const;

@@ -149,13 +149,6 @@ __device__ __forceinline__ float min_of(float a, float b) {
 }
 /// The number is there from now on: what it is read from is asked for before what follows, not where it is needed.
 __device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)); }
-/// e^x of x that is at most 0: the more of its digits are right the more it matters in a sum (2^-21 of it at e^-5).
-__device__ __forceinline__ float natural_power(float x) {
-  constexpr float kLog2Of = 1.44269504F;
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * kLog2Of));
-  return power;
-}
 __device__ __forceinline__ float relu(float x) { return max_of(x, 0.0F); }
 __device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }

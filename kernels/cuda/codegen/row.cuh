@@ -90,7 +90,8 @@ class RowBlocks {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(uint64_t)); ++i) send_eight(target + 8 * i, words[i], barrier);
   }
-  /// Waits for all that is sent to this block, `bytes`, its own among them. By all threads.
+  /// Waits for all that is sent to this block, `bytes`, by itself as well. Every block sends something to each. By all threads; a
+  /// barrier of the block only if there are no others.
   __device__ __forceinline__ void receive(int bytes) {
     if (count == 1) {
       __syncthreads();
@@ -172,7 +173,7 @@ class RowBlocks {
     for (int line = warp; line < kNumber; line += warp_count) {
       const float2 own = lane < warp_count ? warps[line][lane] : float2{Max::start(), 0};
       const float highest = largest_in_warp(own.x);
-      float one[1] = {own.y * natural_power(own.x - (highest == Max::start() ? 0 : highest))};
+      float one[1] = {own.y * expf(own.x - (highest == Max::start() ? 0 : highest))};
       const float sum = combine_lanes<Add, 1, 32>(one);
       if (lane < count) send(&turn[rank][line], float2{highest, sum}, lane);
     }
@@ -189,7 +190,7 @@ class RowBlocks {
 #pragma unroll
       for (int i = 0; i < kNumber; ++i) {
         const float2 part = turn[block][i];
-        sums[i].y += part.y * natural_power(part.x - (sums[i].x == Max::start() ? 0 : sums[i].x));
+        sums[i].y += part.y * expf(part.x - (sums[i].x == Max::start() ? 0 : sums[i].x));
       }
     }
   }
@@ -204,7 +205,8 @@ class RowBlocks {
   const int rank;
 
  private:
-  /// What counts what is sent to this block, by turns: nobody sends what comes after next before it has the next of all blocks.
+  /// What counts what is sent to this block, by turns: nobody sends what comes after next before it has the next of all blocks,
+  /// which they send once they have this.
   static __device__ __forceinline__ uint32_t mailbox(int turn) {
     __shared__ uint64_t barriers[2];
     return shared_address(barriers + turn);

@@ -171,7 +171,7 @@ void RowTilesWriter::ask_in_pieces(const CopiedRun& run, int64_t begin) {
 
 void RowTilesWriter::write_newest_asking() {
   writer_.write("const int first_stage = newest / kWarps;");
-  writer_.write("if (__builtin_expect(newest >= 0 && !holds_newest && newest % kWarps == warp && first_stage < a.stages, 0))");
+  writer_.write("if (newest >= 0 && !holds_newest && newest % kWarps == warp && first_stage < a.stages)");
   writer_.write("  ask(newest, id_in(newest), first_stage);");
 }
 
@@ -307,7 +307,7 @@ void RowTilesWriter::write_product(const Product& product) {
   if (product.joins_parts()) {
     writer_.write(multiply(kMostParts));
   } else {
-    writer_.line("if (__builtin_expect(parts_{} == 1, 1)) {}", product.node, multiply(1));
+    writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
     writer_.line("else {}", multiply(kMostParts));
   }
   if (product.fold.nodes.empty()) {
@@ -316,7 +316,7 @@ void RowTilesWriter::write_product(const Product& product) {
     write_fold(product);
   }
   if (several) writer_.close();
-  writer_.open("if (__builtin_expect(__any_sync(~0U, odd), 0))");
+  writer_.open("if (__any_sync(~0U, odd))");
   unrolled_ = 1;  // this hardly ever runs, and should not be in the way of what does
   if (product.fold.nodes.empty()) {
     writer_.write("__syncwarp();");
@@ -342,7 +342,7 @@ void RowTilesWriter::open_queue() {
   writer_.write("upcoming_id = id_in(upcoming);");
   writer_.close(";");
   writer_.write("// Where all have a stage from the start there is no next one.");
-  writer_.write("const bool has_queue = __builtin_expect(tiles > a.stages * kWarps, 0);");
+  writer_.write("const bool has_queue = tiles > a.stages * kWarps;");
   writer_.write("if (has_queue) {");
   writer_.write("  take();");
   writer_.write("} else {");
@@ -361,9 +361,9 @@ void RowTilesWriter::write_stage() {
   writer_.line("const uint32_t from = ring + stage * {};", bytes_in_stage());
   for (const Product& product : products_) write_product(product);
   writer_.write("__syncwarp();");
-  writer_.write("if (__builtin_expect(upcoming < tiles, 0)) ask(upcoming, upcoming_id, stage);");
+  writer_.write("if (upcoming < tiles) ask(upcoming, upcoming_id, stage);");
   writer_.write("if (lane == stage) queued = upcoming;");
-  writer_.write("if (__builtin_expect(has_queue, 0)) take();");
+  writer_.write("if (has_queue) take();");
   writer_.open("if (++stage == a.stages)");
   writer_.write("stage = 0;");
   writer_.write("parity ^= 1;");

@@ -52,7 +52,10 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
                            .out = static_cast<uint16_t*>(attention.out),
                            .scale = attention.scale * std::numbers::log2e_v<float>,
                            .own_rows = 1,
-                           .list_room = 0};
+                           .list_room = 0,
+                           .ring_bytes = 0,
+                           .value_stages = 0,
+                           .summary_turns = 0};
   const TensorMap& map = attention.attention.map();
   static_assert(sizeof(map.bytes) == sizeof(given.map));
   std::memcpy(given.map, map.bytes, sizeof(given.map));

@@ -42,8 +42,8 @@ __device__ __forceinline__ uint32_t place_in(uint32_t rank, uint32_t address) {
   return there;
 }
 
-/// Writes eight bytes to another block, whose `barrier` counts them: whoever waits for that sees them, without the wait for memory
-/// that a barrier of the cluster has.
+/// Writes eight bytes to another block, whose `barrier` counts them: whoever waits for that sees them, without the wait for
+/// memory that a barrier of the cluster has.
 __device__ __forceinline__ void send_eight(uint32_t target, uint64_t bytes, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(target), "l"(bytes),
                "r"(barrier)

@@ -409,6 +409,10 @@ constexpr AttendingCase kCovers[] = {
     {"covers/luka", "page = 16", "fields = { ksum = 'e5m2', vsum = 'e5m2' }, page = 16", 64, 4, 32, 4, 12'000, DataType::kBF16,
      4},
     {"covers/luka", "page = 16", "fields = { vsum = 'e5m2' }, page = 16", 128, 4, 16, 4, 20'000, DataType::kE4M3, 2},
+    // Short rows keep all of their pages: nothing is selected, and some blocks have nothing.
+    {"covers/luka", kOfCover, "{ k = 3, last = 40 }", 128, 2, 16, 4, 9000, DataType::kBF16, 6},
+    {"covers/luka", kOfCover, "{ k = 12, last = 40 }", 64, 4, 16, 2, 3000, DataType::kBF16, 5},
+    {"covers/luka", kOfCover, "{ k = 12 }", 64, 4, 16, 2, 640, DataType::kBF16, 4},
     // More blocks than clusters that are alone find places for: some share a multiprocessor.
     {"covers/luka", kOfCover, kOfCover, 64, 4, 16, 2, 9000, DataType::kBF16, 16},
     {"covers/luka", kOfCover, "{ k = 8 }", 64, 8, 16, 4, 16'000, DataType::kBF16, 8},

@@ -50,7 +50,8 @@ TEST_F(CudaCodegen, CoversCompile) {
       EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty()) << name;
       const bool mixed = std::string(name) == "covers/luka_mixed";  // the first of its variants forgets tokens
       ASSERT_EQ(source.cluster_attending_text.empty(), mixed) << source.why_not_attending;
-      if (!mixed) EXPECT_FALSE(cuda::compile_to_cubin(source.cluster_attending_text, "sm_90a").empty()) << name;
+      if (mixed) continue;
+      EXPECT_FALSE(cuda::compile_to_cubin(source.cluster_attending_text, "sm_90a").empty()) << name;
     }
   }
 }

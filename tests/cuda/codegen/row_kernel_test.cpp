@@ -6,6 +6,7 @@
 
 #include "scripting/lua/trace.h"
 #include "tests/cuda/codegen/row_problem.h"
+#include "tests/support/source_path.h"
 
 namespace sluice::testing {
 namespace {
@@ -138,6 +139,20 @@ TEST_F(CudaRowKernel, RowsThatDoNotFitTakeSeveralKernels) {
   EXPECT_EQ(flow.path(1, 4'000'000).cluster, 0);
   EXPECT_NE(flow.describe_path(1, 4'000'000).find("too long"), std::string::npos);
   EXPECT_NE(flow.describe_path(1, 4'000).find("one kernel"), std::string::npos);
+}
+
+TEST_F(CudaRowKernel, BlocksOfACoverShareMultiprocessorsWhereClustersDoNotFindTheirPlacesAlone) {
+  TraceOptions heads;
+  heads.head_dim = 64;
+  heads.group = 4;
+  const auto path_of = [&](const char* name, int sequences) {
+    CudaFlow flow(compile(trace_file(testing::source_path("scripting/flows/" + std::string(name) + ".lua"), heads)).plan, 3, 2);
+    flow.reserve(sequences, 1000);
+    return flow.describe_path(sequences, 1000);
+  };
+  if (cuda::multiprocessors() != 132) GTEST_SKIP() << "clusters of another GPU";
+  EXPECT_NE(path_of("covers/luka", 16).find("4 blocks of 256 threads"), std::string::npos) << path_of("covers/luka", 16);
+  EXPECT_NE(path_of("block_topk", 16).find("3 blocks of 256 threads"), std::string::npos) << path_of("block_topk", 16);
 }
 
 TEST_F(CudaRowKernel, CapturedLaunchesFollowLengths) {

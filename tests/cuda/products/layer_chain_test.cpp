@@ -294,7 +294,9 @@ TEST_F(CudaLayerChain, JoinsNothingAcrossAPartOfAnotherKind) {
   const Rows held = draw_rows(shape, 4, 0);
   const Activations matrices = held.matrices(4);
   const LayerProgram parts = layer.program(false);
-  if (chain_->fits()) EXPECT_EQ(operations(parts, matrices), std::vector<std::string>{"layer_chain"});
+  if (chain_->fits()) {
+    EXPECT_EQ(operations(parts, matrices), std::vector<std::string>{"layer_chain"});
+  }
   // A norm where a router or a sum over devices would stand: between the output's product and its norm.
   LayerProgram parted = parts;
   parted.insert(parted.begin() + 1, NormPart{layer.weights[1].get(), kEpsilon, Activation::kDelta, Activation::kDelta});

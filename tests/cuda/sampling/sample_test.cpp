@@ -193,7 +193,8 @@ TEST_F(CudaSample, GivesLogProbabilities) {
         for (size_t place = 0; place < likely.size(); ++place) {
           const double probability = wanted[static_cast<size_t>(likely[place])];
           EXPECT_EQ(got.likely[place].token, likely[place]) << kind << " " << columns << ", " << place;
-          if (!std::isinf(probability)) EXPECT_NEAR(got.likely[place].log_probability, probability, 2e-5) << kind;
+          if (std::isinf(probability)) continue;
+          EXPECT_NEAR(got.likely[place].log_probability, probability, 2e-5) << kind;
         }
       }
     }

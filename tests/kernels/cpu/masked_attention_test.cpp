@@ -16,12 +16,10 @@ TEST(MaskedAttention, GivesWhatFloat64GivesOnTheCpu) {
       for (const auto& [dim, group, page] : {std::tuple(64, 4, 16), {128, 2, 8}, {40, 3, 32}, {64, 1, 128}, {96, 16, 64}}) {
         testing::MaskedAttention attention{
             .kv_heads = 3, .group = group, .head_dim = dim, .page = page, .kv = kv, .sequences = testing::masked_sequences()};
-        for (const int mask_heads : {1, 2, 3}) {
-          attention.mask_heads = mask_heads;
-          attention.seed = ++seed;
-          EXPECT_LT(attention.error_on(*device), 2e-5)
-              << "dim " << dim << ", page " << page << ", tiles " << tiles << ", masks " << mask_heads;
-        }
+        attention.seed = ++seed;
+        attention.mask_heads = 1 + static_cast<int>(seed % 3);  // each beside each shape, for some type of K and V
+        EXPECT_LT(attention.error_on(*device), 2e-5)
+            << "dim " << dim << ", page " << page << ", tiles " << tiles << ", masks " << attention.mask_heads;
       }
     }
   }
