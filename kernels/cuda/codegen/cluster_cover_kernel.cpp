@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
@@ -42,6 +43,8 @@ class ClusterCoverWriter final : public ClusterWriter {
   /// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row, what else is held
   /// is of the block's own pages.
   ClusterAttendingKernel place_memory();
+  /// Where the values of a page's summary begin in its block, and their bytes.
+  std::pair<int64_t, int64_t> values_in_block() const;
   /// ask_summary(tile, slot): sends for the values of summaries of this block's pages but the newest, which is always opened;
   /// ask_summaries(): for as many as there is room for.
   void write_summary_asking();
@@ -81,10 +84,14 @@ ClusterAttendingKernel ClusterCoverWriter::place_memory() {
   return kernel;
 }
 
-void ClusterCoverWriter::write_summary_asking() {
+std::pair<int64_t, int64_t> ClusterCoverWriter::values_in_block() const {
   const auto field = static_cast<size_t>(source_.values.field);
-  const int64_t offset = static_cast<int64_t>(layout_.plan.fields().field_offsets[field]);
-  const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
+  return {static_cast<int64_t>(layout_.plan.fields().field_offsets[field]),
+          graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type))};
+}
+
+void ClusterCoverWriter::write_summary_asking() {
+  const auto [offset, bytes] = values_in_block();
   const bool pairs = layout_.plan.has_field_pages();
   writer_.write("const int lasting = has_newest ? count - 1 : count;");
   writer_.open("for (int slot = warp; slot < summary_slots; slot += kWarps)");
@@ -121,9 +128,7 @@ void ClusterCoverWriter::fetch_while_selecting() {
   constexpr int kTailPages = 16;
   constexpr int kMostPages = 256;  // of a block: what all fetch is to stay in L2 until then
   constexpr int kLine = 128;
-  const auto field = static_cast<size_t>(source_.values.field);
-  const auto offset = static_cast<int64_t>(layout_.plan.fields().field_offsets[field]);
-  const int64_t bytes = graph_.geometry.head_dim * static_cast<int64_t>(size_of(graph_.fields[field].type));
+  const auto [offset, bytes] = values_in_block();
   const bool pairs = layout_.plan.has_field_pages();
   writer_.write("const int later_summaries = summary_slots * Summaries::kEntries;");
   writer_.open("if (later_summaries < count)");

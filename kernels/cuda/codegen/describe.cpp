@@ -147,7 +147,7 @@ class Description {
     if (count > kClusters[1]) return fmt::format("not here: {} are more rows than multiprocessors", rows());
     ClusterLimits limits{.at_once = kClusters, .most_shared = kBlockShared};
     if (source_.cluster_attending.most_blocks > 1) {
-      for (const int clusters : kClusters) limits.in_pairs[static_cast<size_t>(&clusters - kClusters.data())] = 2 * clusters;
+      std::transform(kClusters.begin(), kClusters.end(), limits.in_pairs.begin(), [](int clusters) { return 2 * clusters; });
       limits.most_shared_in_pairs = kBlockShared / 2;
     }
     const ClusterAttendingPath path = cluster_attending_path(layout_, source_.cluster_attending, leaf_selections(plan_.graph),

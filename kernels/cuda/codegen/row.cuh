@@ -74,8 +74,8 @@ class RowBlocks {
     }
   }
 
-  /// Sends `x`, some times eight bytes, to where block `to` has `own` what is next received there. Behind a barrier of the block
-  /// since it received something.
+  /// Sends `x`, a multiple of eight bytes, to block `to`, at the place that this block has as `own`: part of what is received
+  /// next there. A barrier of this block must lie between what it received before and this.
   template <class T>
   __device__ __forceinline__ void send(T* own, const T& x, int to) const {
     static_assert(sizeof(T) % sizeof(uint64_t) == 0);
