@@ -27,12 +27,20 @@ struct Product {
   bool wide = false;  // the result is float32
 };
 
-/// What a decode step multiplies by: an attention layer with heads of 128, its MLP, and the head.
+/// What a decode step multiplies by: an attention layer, its MLP, and the head.
 struct DecodeModel {
   const char* name;
   Product products[5];
 };
 constexpr DecodeModel kModels[] = {
+    {"mini",
+     {{"qkv", 768, 256}, {"output", 256, 512}, {"gate and up", 1536, 256}, {"down", 256, 768}, {"head", 1024, 256, true}}},
+    {"qwen3-0.6b",
+     {{"qkv", 4096, 1024},
+      {"output", 1024, 2048},
+      {"gate and up", 6144, 1024},
+      {"down", 1024, 3072},
+      {"head", 151936, 1024, true}}},
     {"qwen3-1.7b",
      {{"qkv", 4096, 2048},
       {"output", 2048, 2048},

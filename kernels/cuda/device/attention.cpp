@@ -192,9 +192,9 @@ PageLists CudaDevice::all_pages(int layer, int first) {
   const int group = pass_.pool().group_of(layer);
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
   PageLists lists{.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.seen + first};
-  // Kernels of a pass write the newest tokens, which are the last of lists without masks. Where tokens leave they move others,
-  // too.
-  lists.are_ready = !pass_.group(group).has_masks() && pass_.group(group).held.empty();
+  // Kernels of a pass write the newest tokens, which are the last of lists without masks. Where tokens leave, others have moved
+  // before the kernel began that appends the first layer's rows (`making_room_`).
+  lists.are_ready = !pass_.group(group).has_masks();
   if (pass_.group(group).has_masks()) {
     lists.mask_indptr = arrays.mask_indptr + first;
     lists.masks = arrays.masks;
