@@ -43,7 +43,9 @@ struct TaskResult {
   double dense_whole = 0;
   std::vector<Cluster> clusters;  // a document each
   std::vector<Cluster> dense_clusters;
-  int lost = 0;  // answers that have less credit than with dense attention
+  std::vector<Cluster> gains;   // credit that answers have more than with dense attention
+  std::vector<Cluster> losses;  // and less
+  int lost = 0;                 // answers that have less credit than with dense attention
   int gained = 0;
   double p_value = 1;  // that both are equally good (sign_flip over documents)
   int generations = 1;
@@ -54,6 +56,16 @@ struct TaskResult {
   /// gained or whole.
   std::optional<LossResult> loss;
   bool counted = true;  // in means over tasks: dense attention answers enough of it
+};
+
+/// Means over tasks, each of which counts alike, of those that a flow was asked and that count; 95 % intervals (mean_wilson).
+struct MeanAccuracy {
+  double accuracy = 0;
+  Interval interval;
+  double dense_accuracy = 0;
+  Interval dense_interval;
+  double difference = 0;  // from dense attention on the same samples
+  Interval difference_interval;
 };
 
 /// Questions of one task, answered once more by dense attention and by the flow in turn, from the first token of the answer to
@@ -142,6 +154,7 @@ struct FlowReport {
   std::string untraced;       // why there are none, where there is a trace
   std::string untraced_hint;  // what to do about it
   std::vector<TaskResult> tasks;
+  std::optional<MeanAccuracy> mean;  // of these, if any counts
   std::optional<SpeedResult> speed;
   std::optional<double> score;  // score_of
 };

@@ -128,6 +128,20 @@ ordered_json to_json(const TraceResult& traces) {
   return json;
 }
 
+ordered_json to_json(const MeanAccuracy& mean) {
+  const ReportMembers& flow = metrics::kAccuracy.report;
+  const ReportMembers& dense = metrics::kDenseAccuracy.report;
+  return {{flow.value, mean.accuracy},
+          {flow.low, mean.interval.low},
+          {flow.high, mean.interval.high},
+          {dense.value, mean.dense_accuracy},
+          {dense.low, mean.dense_interval.low},
+          {dense.high, mean.dense_interval.high},
+          {"difference", mean.difference},
+          {"difference_low", mean.difference_interval.low},
+          {"difference_high", mean.difference_interval.high}};
+}
+
 ordered_json to_json(const FlowReport& flow) {
   ordered_json json = {{"name", flow.name}, {"path", flow.path}, {"status", name_of(flow.status)}};
   if (!flow.stage.empty()) json["stage"] = flow.stage;
@@ -142,6 +156,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.untraced_hint.empty()) json["untraced_hint"] = flow.untraced_hint;
   json["traces"] = flow.traces ? to_json(*flow.traces) : ordered_json();
   json["tasks"] = list_of(flow.tasks);
+  json["mean"] = flow.mean ? to_json(*flow.mean) : ordered_json();
   for (const MetricInfo& metric : {metrics::kSpeedup, metrics::kPagesRead, metrics::kMass}) json[metric.name] = nullptr;
   if (flow.speed) {
     json[metrics::kSpeedup.name] = speedup_of(*flow.speed);

@@ -7,6 +7,7 @@
 
 #include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
+#include "agents/evaluation/task_scores.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
 
@@ -119,6 +120,13 @@ std::string pass_cell(const std::vector<TaskResult>& results, const Column& colu
   return problems == 0 ? "-" : fmt::format("{:.0f}%", 100 * sum / problems);
 }
 
+/// Whether a mean over tasks says more than the columns do.
+bool has_mean(const std::vector<Column>& columns) {
+  return std::count_if(columns.begin(), columns.end(), [](const Column& column) { return column.k == 0; }) > 1;
+}
+
+std::string mean_cell(const std::optional<MeanAccuracy>& mean) { return mean ? share_cell(mean->accuracy, mean->interval) : "-"; }
+
 TableRow cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns, Side side) {
   TableRow row;
   for (const Column& column : columns) {
@@ -165,6 +173,7 @@ struct OptionalColumns {
 TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, OptionalColumns with) {
   TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns, Side::kFlow));
+  if (has_mean(columns)) row.push_back(mean_cell(flow.mean));
   if (flow.speed) {
     append(row, {speed_cell(*flow.speed), pages_cell(*flow.speed), mass_cell(*flow.speed)});
   } else {
@@ -226,6 +235,24 @@ std::string task_table(const Report& report) {
   return aligned_table(rows);
 }
 
+/// "-3.1 (-8.0 to +1.2)": points of accuracy.
+std::string points_cell(double difference, const Interval& interval) {
+  return fmt::format("{:+.1f} ({:+.1f} to {:+.1f})", 100 * difference, 100 * interval.low, 100 * interval.high);
+}
+
+/// A row a flow: means over its tasks, and how far it is from dense attention on the same samples.
+std::string mean_table(const Report& report) {
+  std::vector<TableRow> rows = {{"flow", "tasks", "mean", "dense", "points from dense"}};
+  for (const FlowReport& flow : report.flows) {
+    if (!flow.mean) continue;
+    const auto counts = std::count_if(flow.tasks.begin(), flow.tasks.end(), [](const TaskResult& task) { return task.counted; });
+    rows.push_back({flow.name, std::to_string(counts), mean_cell(flow.mean),
+                    share_cell(flow.mean->dense_accuracy, flow.mean->dense_interval),
+                    points_cell(flow.mean->difference, flow.mean->difference_interval)});
+  }
+  return rows.size() > 1 ? aligned_table(rows) : "";
+}
+
 /// A row a flow and task that was timed.
 std::string speed_table(const Report& report) {
   std::vector<TableRow> rows = {{"flow", "stage", "task", "tokens", "batch", metrics::kSpeedup.column, "limit",
@@ -237,7 +264,7 @@ std::string speed_table(const Report& report) {
                       metrics::number_text(metrics::kSpeedup.name, task.limit), pages_cell(task), mass_cell(task)});
     }
   }
-  return aligned_table(rows);
+  return rows.size() > 1 ? aligned_table(rows) : "";
 }
 
 /// What figures of traces are of.
@@ -252,9 +279,11 @@ std::string accuracy_table(const Report& report, OptionalColumns with) {
   const std::vector<Column> columns = columns_of(report);
   TableRow header = {"flow"};
   for (const Column& column : columns) header.push_back(title_of(column, columns));
+  if (has_mean(columns)) header.push_back("mean");
   append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column});
   TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns, Side::kDense));
+  if (has_mean(columns)) dense.push_back(mean_cell(mean_of_tasks(report.dense)));
   append(dense, {"1", "100%", "100%"});
   if (with.traces) {
     header.push_back(metrics::kTraceMass.column);
@@ -277,7 +306,11 @@ std::string to_table(const Report& report, bool details) {
   const bool any_traces = std::any_of(report.flows.begin(), report.flows.end(), has_traces);
   const bool any_scores = std::any_of(report.flows.begin(), report.flows.end(), has_score);
   std::string text = report.suite == kTracesAlone ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
-  if (details && !report.dense.empty() && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
+  if (details && !report.dense.empty() && !report.flows.empty()) {
+    for (const std::string& table : {task_table(report), mean_table(report), speed_table(report)}) {
+      if (!table.empty()) text += "\n" + table;
+    }
+  }
   if (details && any_traces) text += "\n" + trace_head_table(report);
   for (const FlowReport& flow : report.flows) {
     if (flow.message.empty()) continue;

@@ -28,6 +28,60 @@ double student_within(double t, int freedom) {
   return odd ? 2 / std::numbers::pi * (angle + std::sin(angle) * sum) : std::sin(angle) * sum;
 }
 
+/// Sums over the clusters of a task.
+struct Totals {
+  double samples = 0;
+  double credit = 0;
+  double squares = 0;  // of their samples
+
+  explicit Totals(std::span<const Cluster> clusters) {
+    for (const Cluster& cluster : clusters) {
+      samples += cluster.samples;
+      credit += cluster.credit;
+      squares += static_cast<double>(cluster.samples) * cluster.samples;
+    }
+  }
+  double mean() const { return credit / samples; }
+};
+
+/// What tells samples of one cluster from samples of several: sums of squares between and within clusters, of one task or more.
+class Spread {
+ public:
+  /// Of one cluster it tells nothing, nor of clusters of one sample.
+  void add(std::span<const Cluster> clusters) {
+    const Totals all(clusters);
+    const auto count = static_cast<double>(clusters.size());
+    if (count < 2 || all.samples <= count) return;
+    for (const Cluster& cluster : clusters) {
+      if (cluster.samples == 0) continue;
+      const double p = cluster.credit / cluster.samples;
+      between_ += cluster.samples * (p - all.mean()) * (p - all.mean());
+      within_ += cluster.samples * p * (1 - p);
+    }
+    clusters_ += count - 1;
+    samples_ += all.samples - count;
+    size_ += all.samples - all.squares / all.samples;
+  }
+  /// The intraclass correlation, from 0 to 1; 0 where nothing is known.
+  double correlation() const {
+    if (clusters_ <= 0 || samples_ <= 0) return 0;
+    const double between = between_ / clusters_;
+    const double within = within_ / samples_;
+    const double denominator = between + (size_ / clusters_ - 1) * within;
+    return denominator <= 0 ? 0 : std::clamp((between - within) / denominator, 0.0, 1.0);
+  }
+
+ private:
+  double between_ = 0;
+  double within_ = 0;
+  double clusters_ = 0;  // degrees of freedom
+  double samples_ = 0;
+  double size_ = 0;
+};
+
+/// Of samples with that correlation within clusters.
+double effect_of(const Totals& all, double correlation) { return 1 + (all.squares / all.samples - 1) * correlation; }
+
 /// The 97.5 % point of Student's distribution.
 double student975(int freedom) {
   double low = 0;
@@ -54,32 +108,10 @@ Interval wilson(double successes, double samples) {
 }
 
 double design_effect(std::span<const Cluster> clusters) {
-  double n = 0;
-  double credit = 0;
-  double squares = 0;
-  for (const Cluster& cluster : clusters) {
-    n += cluster.samples;
-    credit += cluster.credit;
-    squares += static_cast<double>(cluster.samples) * cluster.samples;
-  }
-  const double count = static_cast<double>(clusters.size());
-  if (count < 2 || n <= count) return 1;
-  const double mean = credit / n;
-  double between = 0;
-  double within = 0;
-  for (const Cluster& cluster : clusters) {
-    if (cluster.samples == 0) continue;
-    const double p = cluster.credit / cluster.samples;
-    between += cluster.samples * (p - mean) * (p - mean);
-    within += cluster.samples * p * (1 - p);
-  }
-  between /= count - 1;
-  within /= n - count;
-  const double size = (n - squares / n) / (count - 1);
-  const double denominator = between + (size - 1) * within;
-  if (denominator <= 0) return 1;
-  const double icc = std::clamp((between - within) / denominator, 0.0, 1.0);
-  return 1 + (squares / n - 1) * icc;
+  Spread spread;
+  spread.add(clusters);
+  const Totals all(clusters);
+  return all.samples > 0 ? effect_of(all, spread.correlation()) : 1;
 }
 
 Interval clustered_wilson(std::span<const Cluster> clusters) {
@@ -105,6 +137,49 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   const double effective = n * n / inflated;
   // All or none must stay so after scaling.
   return wilson(credit == n ? effective : credit * (effective / n), effective);
+}
+
+Interval mean_wilson(std::span<const std::vector<Cluster>> tasks) {
+  Spread spread;
+  for (const std::vector<Cluster>& task : tasks) spread.add(task);
+  const double common = spread.correlation();
+  const auto count = static_cast<double>(tasks.size());
+  double mean = 0;
+  double drawn = 0;     // the mean of shares that are drawn to the middle
+  double variance = 0;  // of the mean
+  double freedom = 0;   // of which the degrees of freedom are the inverse, times the variance squared
+  for (const std::vector<Cluster>& task : tasks) {
+    const Totals all(task);
+    if (all.samples <= 0) throw InternalError("an interval of a task without samples");
+    const double samples = all.samples / std::max(design_effect(task), effect_of(all, common));
+    const double share = (all.mean() * samples + 1) / (samples + 2);
+    const double own = share * (1 - share) / samples / (count * count);
+    mean += all.mean() / count;
+    drawn += share / count;
+    variance += own;
+    const double units = task.size() > 1 ? static_cast<double>(task.size()) : all.samples;
+    freedom += own * own / std::max(1.0, units - 1);
+  }
+  if (tasks.empty()) throw InternalError("an interval of no task");
+  const double widened = student975(static_cast<int>(variance * variance / freedom)) / kNormal975;
+  const double effective = drawn * (1 - drawn) / (variance * widened * widened);
+  mean = std::clamp(mean, 0.0, 1.0);  // sums of shares are rounded
+  return wilson(mean == 1 ? effective : mean * effective, effective);
+}
+
+Estimate weighted_sum(std::span<const Estimate> estimates) {
+  Estimate sum;
+  double below = 0;
+  double above = 0;
+  for (const Estimate& one : estimates) {
+    sum.value += one.weight * one.value;
+    const double to_low = one.weight * (one.value - one.interval.low);
+    const double to_high = one.weight * (one.interval.high - one.value);
+    below += one.weight > 0 ? to_low * to_low : to_high * to_high;
+    above += one.weight > 0 ? to_high * to_high : to_low * to_low;
+  }
+  sum.interval = {sum.value - std::sqrt(below), sum.value + std::sqrt(above)};
+  return sum;
 }
 
 double sign_flip(std::span<const int> differences) {

@@ -33,6 +33,24 @@ Interval clustered_wilson(std::span<const Cluster> clusters);
 /// effective number of samples is n^2 / sum(n_i * effect_i).
 Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 
+/// The interval of the mean of several tasks, each of which counts alike, however many samples it has: Wilson's, with as many
+/// samples as would leave a single share the variance of this mean (after Yan and Su 2010). Samples of a task are divided by its
+/// design effect, or by that which the correlation within documents of all tasks gives, whichever is larger: few documents tell
+/// little of theirs. Shares in variances are drawn to the middle by two samples, since a task without a mistake may yet make
+/// some, and few documents widen it as Student's t does (Satterthwaite's degrees of freedom). Every task has samples.
+Interval mean_wilson(std::span<const std::vector<Cluster>> tasks);
+
+/// A number with its 95 % interval, that counts `weight` in a sum.
+struct Estimate {
+  double value = 0;
+  Interval interval;
+  double weight = 1;
+};
+
+/// The weighted sum of independent estimates; its interval reaches as far as the roots of the sums of squares of what theirs do,
+/// to each side (MOVER: Zou and Donner 2008), so that it need not be symmetric. `weight` is 1.
+Estimate weighted_sum(std::span<const Estimate> estimates);
+
 /// Two-sided exact sign-flip test: how likely is a sum at least as far from 0 as that of `differences` if each of them could as
 /// well have had the other sign. With the difference in credit of each document it compares two answerers of the same questions;
 /// where each document has one question that is right or wrong it is McNemar's exact test. Time grows with the number of

@@ -139,7 +139,11 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   const double unit = credit_units(flow, dense);
   std::vector<int> differences;
   for (size_t i = 0; i < flow.size(); ++i) {
+    Cluster& gains = result.gains.emplace_back(Cluster{0, static_cast<int>(flow[i].size())});
+    Cluster& losses = result.losses.emplace_back(Cluster{0, static_cast<int>(flow[i].size())});
     for (size_t j = 0; j < flow[i].size(); ++j) {
+      const double difference = flow[i][j].credit() - dense[i][j].credit();
+      (difference > 0 ? gains : losses).credit += std::fabs(difference);
       ++result.samples;
       result.whole += flow[i][j].is_whole();
       result.share += flow[i][j].share();
@@ -161,6 +165,48 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
     result.dense_pass_at_k = mean_pass_at_k(dense, task.k);
   }
   return result;
+}
+
+std::optional<MeanAccuracy> mean_of_tasks(const std::vector<TaskResult>& results) {
+  // Answers are judged together, texts each by its windows.
+  std::vector<std::vector<Cluster>> flow;
+  std::vector<std::vector<Cluster>> dense;
+  std::vector<std::vector<Cluster>> gains;
+  std::vector<std::vector<Cluster>> losses;
+  std::vector<Estimate> flow_parts;
+  std::vector<Estimate> dense_parts;
+  std::vector<Estimate> differences;
+  const auto counts = [](const TaskResult& result) { return result.counted && (result.loss || !result.clusters.empty()); };
+  const auto count = static_cast<double>(std::count_if(results.begin(), results.end(), counts));
+  if (count == 0) return std::nullopt;
+  for (const TaskResult& result : results) {
+    if (!counts(result)) continue;
+    if (result.loss) {
+      flow_parts.push_back({result.accuracy, result.interval, 1 / count});
+      dense_parts.push_back({result.dense_accuracy, result.dense_interval, 1 / count});
+      differences.push_back({result.accuracy - 1, {result.interval.low - 1, result.interval.high - 1}, 1 / count});
+      continue;
+    }
+    flow.push_back(result.clusters);
+    dense.push_back(result.dense_clusters);
+    gains.push_back(result.gains);
+    losses.push_back(result.losses);
+  }
+  const auto add = [&](std::vector<Estimate>& to, const std::vector<std::vector<Cluster>>& tasks, double weight) {
+    if (tasks.empty()) return;
+    double sum = 0;
+    for (const std::vector<Cluster>& task : tasks) sum += accuracy_of(task);
+    const auto asked = static_cast<double>(tasks.size());
+    to.push_back({sum / asked, mean_wilson(tasks), weight * asked / count});
+  };
+  add(flow_parts, flow, 1);
+  add(dense_parts, dense, 1);
+  add(differences, gains, 1);
+  add(differences, losses, -1);
+  const Estimate of_flow = weighted_sum(flow_parts);
+  const Estimate of_dense = weighted_sum(dense_parts);
+  const Estimate of_both = weighted_sum(differences);
+  return MeanAccuracy{of_flow.value, of_flow.interval, of_dense.value, of_dense.interval, of_both.value, of_both.interval};
 }
 
 std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first) {

@@ -19,6 +19,8 @@ void append_scores(Scores& scores, const std::vector<JobDocument>& documents, co
 /// What came of a task, the flow beside dense attention, from their scores of the same documents.
 TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Scores& flow, const Scores& dense);
 
+/// Of the results that count; nothing if none does.
+std::optional<MeanAccuracy> mean_of_tasks(const std::vector<TaskResult>& results);
 /// Of the results from `first` on, as far as they count; nothing if none does.
 std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first);
 /// Likewise, of TaskResult::share.

@@ -59,7 +59,7 @@ Metric measured_of_task(const JsonObject& task, const MetricInfo& info) {
 /// The tasks of a flow, in the order in which they were asked.
 class Tasks {
  public:
-  explicit Tasks(const JsonObject& flow) : documents_(flow.array("tasks")) {
+  explicit Tasks(const JsonObject& flow) : documents_(flow.array("tasks")), mean_(flow.find_object("mean")) {
     for (const json& task : documents_) tasks_.emplace_back(task, flow.where() + ", task");
   }
 
@@ -77,6 +77,7 @@ class Tasks {
     }
     if (counted == 0) return;
     mean.value = sum / counted;
+    if (mean_ && mean_->has(info.report.value)) mean = measured(*mean_, info);  // with an interval
     metrics.push_back(std::move(mean));
   }
 
@@ -91,6 +92,7 @@ class Tasks {
 
  private:
   const json& documents_;
+  std::optional<JsonObject> mean_;
   std::vector<JsonObject> tasks_;
 };
 

@@ -22,6 +22,11 @@ TEST(Report, JsonHasTheDocumentedMembers) {
                           "dense_low", "dense_high", "dense_whole", "lost", "gained", "p_value"}) {
     EXPECT_TRUE(passed["tasks"][0].contains(key)) << key;
   }
+  for (const char* key : {"accuracy", "low", "high", "dense_accuracy", "dense_low", "dense_high", "difference", "difference_low",
+                          "difference_high"}) {
+    EXPECT_TRUE(passed["mean"].contains(key)) << key;
+  }
+  EXPECT_TRUE(json["flows"][1]["mean"].is_null());
   for (const char* key : {"ratio", "low", "high"}) EXPECT_TRUE(passed["speedup"].contains(key)) << key;
   EXPECT_TRUE(passed.contains("pages_read"));
   EXPECT_TRUE(passed.contains("mass"));
@@ -77,6 +82,8 @@ TaskResult problems(const std::string& file, int k, double pass) {
   result.generations = 4;
   result.k = k;
   result.pass_at_k = pass;
+  result.dense_clusters = result.clusters;
+  result.gains = result.losses = {{0, result.clusters[0].samples}};
   return result;
 }
 
@@ -88,7 +95,7 @@ TEST(Report, TableHasProblemSetsApartAndTheirPassAtK) {
   report.flows[0].tasks = {problems("sets/amc.jsonl", 4, 0.625)};
   const std::vector<std::string> lines = lines_of(to_table(report));
   EXPECT_EQ(words_of(lines[0]), words_of("flow amc amc pass@4 jsonl:aime.jsonl jsonl:other/aime.jsonl jsonl:other/aime.jsonl "
-                                         "pass@2 speed pages mass status"));
+                                         "pass@2 mean speed pages mass status"));
   EXPECT_NE(lines[2].find("  75%  "), std::string::npos) << lines[2];
   EXPECT_NE(lines[2].find("  50%  "), std::string::npos) << lines[2];
   EXPECT_NE(lines[3].find("  62%  "), std::string::npos) << lines[3];

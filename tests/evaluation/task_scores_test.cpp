@@ -20,6 +20,44 @@ TEST(TaskScores, HaveCreditByParts) {
   EXPECT_DOUBLE_EQ(result.p_value, 1) << "the first document is as good, the second alone shows nothing";
 }
 
+TEST(TaskScores, MeansCountTasksAlikeAndLeaveSomeOut) {
+  SuiteTask task;
+  task.task = "salad";
+  const auto scores = [](std::initializer_list<int> right) {
+    Scores made;
+    for (const int one : right) made.push_back({{.right = one, .parts = 1}});
+    return made;
+  };
+  std::vector<TaskResult> results = {summarise({}, task, scores({1, 0, 1, 0}), scores({1, 1, 1, 0})),
+                                     summarise({}, task, scores({1, 1}), scores({1, 0})),
+                                     summarise({}, task, scores({0}), scores({1}))};
+  results[2].counted = false;
+  const std::optional<MeanAccuracy> mean = mean_of_tasks(results);
+  ASSERT_TRUE(mean);
+  EXPECT_DOUBLE_EQ(mean->accuracy, 0.75);
+  EXPECT_EQ(mean->accuracy, mean_accuracy(results, 0));
+  EXPECT_DOUBLE_EQ(mean->dense_accuracy, 0.625);
+  EXPECT_DOUBLE_EQ(mean->difference, 0.125);
+  EXPECT_LT(mean->difference_interval.low, 0);
+  EXPECT_GT(mean->difference_interval.high, 0.125);
+  EXPECT_LT(mean->interval.low, 0.75);
+  // Texts have intervals of their own, and dense attention has none.
+  TaskResult text;
+  text.accuracy = 0.5;
+  text.interval = {0.4, 0.6};
+  text.dense_accuracy = 1;
+  text.dense_interval = {1, 1};
+  text.loss.emplace();
+  const std::optional<MeanAccuracy> of_text = mean_of_tasks({text});
+  ASSERT_TRUE(of_text);
+  EXPECT_DOUBLE_EQ(of_text->interval.low, 0.4);
+  EXPECT_DOUBLE_EQ(of_text->difference_interval.high, -0.4);
+  EXPECT_EQ(of_text->dense_interval.low, 1);
+  results.push_back(text);
+  EXPECT_DOUBLE_EQ(mean_of_tasks(results)->accuracy, 2.0 / 3);
+  EXPECT_FALSE(mean_of_tasks({}));
+}
+
 TEST(TaskScores, PassAtKCountsWholeAnswers) {
   SuiteTask task;
   task.task = "jsonl:problems";

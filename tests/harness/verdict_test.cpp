@@ -66,6 +66,20 @@ TEST(Verdict, HasAStageForEachThatTheFlowCameTo) {
   EXPECT_EQ(json::parse(verdict.stages[0].details), json::object());
 }
 
+TEST(Verdict, MeansHaveTheIntervalsOfTheReport) {
+  Report report = whole_report();
+  report.flows[0].mean = MeanAccuracy{0.75, {0.5, 0.875}, 1, {0.75, 1}, -0.25, {-0.5, 0}};
+  const store::Verdict verdict = verdict_of(to_json(report));
+  EXPECT_EQ(metric(verdict, "accuracy").value, 0.75);
+  EXPECT_EQ(metric(verdict, "accuracy").low, 0.5);
+  EXPECT_EQ(metric(verdict, "accuracy").high, 0.875);
+  EXPECT_EQ(metric(verdict, "dense_accuracy").low, 0.75);
+  // Of a report without means they are found, but for intervals.
+  const store::Verdict earlier = verdict_of(to_json(whole_report()));
+  EXPECT_EQ(metric(earlier, "accuracy").value, 0.75);
+  EXPECT_EQ(metric(earlier, "accuracy").low, std::nullopt);
+}
+
 TEST(Verdict, HasWhatAFlowKeepsOnTraces) {
   Report report = whole_report();
   report.flows[0].stages.insert(report.flows[0].stages.begin() + 2, {"traces", 0.25});
