@@ -61,7 +61,7 @@ class Cascade {
     report_.seed = seed_.hex();
     for (Entrant& entrant : entrants_) {
       entrant.report.mean = mean_of_tasks(entrant.report.tasks);
-      entrant.report.score = suite_.reuse ? mean_accuracy(entrant.report.tasks, 0) : score_of(entrant.report, report_.dialect);
+      entrant.report.score = suite_.reuse ? accuracy_score(entrant.report) : score_of(entrant.report, report_.dialect);
       report_.flows.push_back(std::move(entrant.report));
     }
     report_.seconds = seconds_since(started);

@@ -61,7 +61,7 @@ inline constexpr MetricInfo kScore = {.name = "score",
                                       .meaning = "accuracy of a real model; of the mini a fifth, the rest by the error on traces",
                                       .form = MetricForm::kShare,
                                       .better = MetricSide::kHigher,
-                                      .report = {ReportPlace::kFlow, "score"}};
+                                      .report = {ReportPlace::kFlow, "score", "score_low", "score_high"}};
 inline constexpr MetricInfo kAccuracy = {.name = "accuracy",
                                          .title = "Accuracy",
                                          .column = "accuracy",

@@ -140,6 +140,12 @@ struct StageTime {
   double seconds = 0;
 };
 
+/// The number by which flows are ranked (score_of), in [0, 1]; no interval where something that it is made of has none.
+struct FlowScore {
+  double value = 0;
+  std::optional<Interval> interval;  // 95 %
+};
+
 struct FlowReport {
   std::string name;
   std::string path;
@@ -156,7 +162,7 @@ struct FlowReport {
   std::vector<TaskResult> tasks;
   std::optional<MeanAccuracy> mean;  // of these, if any counts
   std::optional<SpeedResult> speed;
-  std::optional<double> score;  // score_of
+  std::optional<FlowScore> score;
 };
 
 /// A question, and what was said.

@@ -104,6 +104,13 @@ void put(ordered_json& json, const MetricInfo& metric, const TraceScore& score) 
   json[metric.report.high] = score.interval ? ordered_json(score.interval->high) : ordered_json();
 }
 
+void put(ordered_json& json, const MetricInfo& metric, const std::optional<FlowScore>& score) {
+  const bool has_interval = score && score->interval;
+  json[metric.report.value] = score ? ordered_json(score->value) : ordered_json();
+  json[metric.report.low] = has_interval ? ordered_json(score->interval->low) : ordered_json();
+  json[metric.report.high] = has_interval ? ordered_json(score->interval->high) : ordered_json();
+}
+
 void put(ordered_json& json, const TraceScores& scores) {
   put(json, metrics::kTraceMass, scores.mass);
   put(json, metrics::kTraceRegret, scores.regret);
@@ -149,7 +156,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.hint.empty()) json["hint"] = flow.hint;
   if (!flow.prefill.empty() && !flow.tasks.empty()) json["prefill"] = flow.prefill;
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
-  json[metrics::kScore.report.value] = flow.score ? ordered_json(*flow.score) : ordered_json();
+  put(json, metrics::kScore, flow.score);
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   if (!flow.untraced.empty()) json["untraced"] = flow.untraced;

@@ -160,6 +160,12 @@ TableRow trace_cells(const TraceScores& scores) {
           trace_cell(metrics::kTraceError, scores.error)};
 }
 
+std::string score_cell(const std::optional<FlowScore>& score) {
+  if (!score) return "-";
+  if (!score->interval) return metrics::number_text(metrics::kScore.name, score->value);
+  return metrics::number_text(metrics::kScore.name, score->value, score->interval->low, score->interval->high);
+}
+
 bool has_traces(const FlowReport& flow) { return flow.traces.has_value(); }
 
 bool has_score(const FlowReport& flow) { return flow.score.has_value(); }
@@ -180,7 +186,7 @@ TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, Op
     row.insert(row.end(), 3, "-");
   }
   if (with.traces) row.push_back(flow.traces ? trace_cell(metrics::kTraceMass, flow.traces->scores.mass) : "-");
-  if (with.score) row.push_back(flow.score ? metrics::number_text(metrics::kScore.name, *flow.score) : "-");
+  if (with.score) row.push_back(score_cell(flow.score));
   row.push_back(name_of(flow.status));
   return row;
 }

@@ -18,7 +18,11 @@ namespace sluice {
 /// and what it keeps must be of one flow, whatever it knows traces by. One that does not run on traces, or could not be timed,
 /// has nothing of it. Nothing without an answer that counts, and nothing of the mini alone where no traces were judged.
 ///
+/// The interval is that of the accuracy (FlowReport::mean) and of the error, as independent estimates.
+///
 /// `dialect` is that of the report, "mini" or "english".
-std::optional<double> score_of(const FlowReport& flow, const std::string& dialect);
+std::optional<FlowScore> score_of(const FlowReport& flow, const std::string& dialect);
+/// Where traces have no say (suite reuse): the accuracy.
+std::optional<FlowScore> accuracy_score(const FlowReport& flow);
 
 }  // namespace sluice

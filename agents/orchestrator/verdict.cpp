@@ -122,9 +122,12 @@ std::vector<Metric> metrics_of(const JsonObject& flow, const Tasks& tasks) {
     if (info.report.place == ReportPlace::kSpeedup && speedup) add_speedup(info, *speedup, metrics);
     const bool is_of_flow = info.report.place == ReportPlace::kFlow || info.report.place == ReportPlace::kLayers;
     if (!is_of_flow || !flow.has(info.report.value)) continue;
+    if (info.report.place == ReportPlace::kFlow) {
+      metrics.push_back(measured(flow, info));
+      continue;
+    }
     Metric metric = metric_of(info);
-    metric.value = info.report.place == ReportPlace::kFlow ? flow.number(info.report.value, 0, 1)
-                                                           : mean_of_layers(flow.array(info.report.value));
+    metric.value = mean_of_layers(flow.array(info.report.value));
     metrics.push_back(std::move(metric));
   }
   return metrics;

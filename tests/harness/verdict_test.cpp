@@ -137,13 +137,15 @@ TEST(Verdict, MeansLeaveOutWhatDenseAttentionDoesNotAnswer) {
 TEST(Verdict, HasEveryMetricOfTheTableForTheWholeEvaluation) {
   Report report = whole_report();
   report.flows[0].traces.emplace();
-  report.flows[0].score = 0.75;
+  report.flows[0].score = FlowScore{0.75, Interval{0.5, 0.875}};
   const store::Verdict verdict = verdict_of(to_json(report));
   for (const MetricInfo& info : metrics::kAll) {
     const store::Metric& whole = metric(verdict, info.name);
     EXPECT_EQ(whole.length, 0) << info.name;
     EXPECT_EQ(whole.unit, info.unit()) << info.name;
   }
+  EXPECT_EQ(metric(verdict, "score").low, 0.5);
+  EXPECT_EQ(metric(verdict, "score").high, 0.875);
 }
 
 TEST(Verdict, NamesTheStageThatEndedTheFlow) {
