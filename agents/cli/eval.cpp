@@ -71,6 +71,10 @@ std::vector<ParameterRange> ranges_of(const std::vector<std::string>& options) {
     const auto called_so = [&](const ParameterRange& other) { return other.name == range.name; };
     if (std::any_of(ranges.begin(), ranges.end(), called_so))
       throw InputError(fmt::format("--set: \"{}\" is set twice", range.name));
+    for (auto value = range.values.begin(); value != range.values.end(); ++value) {
+      if (std::find(range.values.begin(), value, *value) != value)
+        throw InputError(fmt::format("--set: \"{}\" is to be {} twice", range.name, *value));
+    }
     ranges.push_back(std::move(range));
   }
   return ranges;

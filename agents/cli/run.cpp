@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -94,6 +95,8 @@ void run(const RunOptions& options) {
   fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", printable(plan.graph.name), inputs.steps,
              inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages,
              printable(options.out));
+  const auto not_numbers = std::count_if(outputs.output.begin(), outputs.output.end(), [](float x) { return std::isnan(x); });
+  if (not_numbers > 0) fmt::print(stderr, "warning: {} of {} outputs are NaN\n", not_numbers, outputs.output.size());
 }
 
 }  // namespace

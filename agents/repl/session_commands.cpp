@@ -219,7 +219,9 @@ std::string Session::load(const std::string& argument) {
   const Entry whole{script.source, {script.file, 1}};
   script.trace(trace_options());  // what is wrong with it is said before how it is written
   if (!Draft().add(whole)) throw InputError(fmt::format("{} declares no flow by sluice.flow{{...}}", script.file), kFlowForm);
-  draft_ = extended(whole);
+  Draft candidate = extended(whole);
+  static_cast<void>(look(candidate.script()));  // what no line could be looked at with is not taken
+  draft_ = std::move(candidate);
   parent_ = submission;
   return show_flow({});
 }

@@ -30,10 +30,11 @@ Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional
   }
   LayerPatterns& patterns = traced.patterns;
   if (traced.eviction) {
-    throw InputError(fmt::format("flow \"{}\" evicts tokens by what the rows of a prompt gave, and a recorded layer has the "
-                                 "queries of its last steps alone",
-                                 traced.name),
-                     "use sluice judge, or sluice bench serve");
+    throw FlowError(traced.eviction->where,
+                    fmt::format("flow \"{}\" evicts tokens as a prompt grows, and a recorded layer has the queries of its last "
+                                "steps alone",
+                                traced.name),
+                    "sluice eval asks a model with it, and sluice bench serve times it");
   }
   if (!pattern && patterns.patterns.size() > 1) {
     throw InputError(fmt::format("flow \"{}\" has {} patterns, for different layers, and here is one layer", traced.name,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "kernels/reference/oracle.h"
 #include "kernels/reference/weights.h"
@@ -130,6 +132,14 @@ class Attention {
     std::span<const float> key_errors{};  // of `keys`; empty: none
   };
 
+  /// What `find` has found for a place before, or finds now.
+  template <typename Found, typename Find>
+  static const Found& kept(std::map<std::pair<size_t, int>, Found>& all, size_t source, int place, const Find& find) {
+    const std::pair key(source, place);
+    const auto known = all.find(key);
+    return known != all.end() ? known->second : all.emplace(key, find()).first->second;
+  }
+
   void find_entries() {
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       const AttentionSource& source = graph_.sources[i];
@@ -154,7 +164,10 @@ class Attention {
     return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_), int(first)};
   }
   /// What stands for a page in a source.
-  Part summary_of(size_t source, int page) const {
+  const Part& summary_of(size_t source, int page) const {
+    return kept(summary_parts_, source, page, [&] { return find_summary(source, page); });
+  }
+  Part find_summary(size_t source, int page) const {
     const Part tokens = tokens_of(page);
     const std::vector<Tensor> fields = cached_fields(graph_, tokens.keys, tokens.values, int(tokens.keys.size() / dim_));
     const auto of_page = [&](const std::string& name, const Tensor& state) {
@@ -191,7 +204,11 @@ class Attention {
   /// Whether the pages of its group have one entry together.
   bool is_closed(size_t source, int page) const {
     const int pages = graph_.sources[source].group_pages;
-    if (pages == 1 || !is_whole(source, page)) return false;
+    return pages > 1 && kept(closed_, source, page / pages, [&] { return find_closed(source, page); });
+  }
+  bool find_closed(size_t source, int page) const {
+    if (!is_whole(source, page)) return false;
+    const int pages = graph_.sources[source].group_pages;
     const std::vector<int32_t>& opened = result_.sources[source].opened;
     const int first = page / pages * pages;
     for (int each = first; each < first + pages; ++each) {
@@ -200,8 +217,11 @@ class Attention {
     return true;
   }
   /// The logits of a page's entry, by head, with their errors.
-  std::vector<Bounded> logits_of_page(size_t source, int page) const {
-    const Part entry = summary_of(source, page);
+  const std::vector<Bounded>& logits_of_page(size_t source, int page) const {
+    return kept(page_logits_, source, page, [&] { return find_logits(source, page); });
+  }
+  std::vector<Bounded> find_logits(size_t source, int page) const {
+    const Part& entry = summary_of(source, page);
     const std::vector<double> logits = logits_of(row_.query, entry.keys, scale_);
     const std::vector<double> bias = bias_of(result_.sources[source].bias, page, graph_.geometry.group);
     const std::vector<double> errors = error_of(result_.sources[source].bias, page, graph_.geometry.group);
@@ -214,14 +234,17 @@ class Attention {
     return bounded;
   }
   /// What the logits of a group's pages are shifted by where they share what the group weighs, by head.
-  std::vector<Bounded> group_shift(size_t source, int page) const {
+  const std::vector<Bounded>& group_shift(size_t source, int page) const {
+    return kept(group_shifts_, source, page / graph_.sources[source].group_pages, [&] { return find_shift(source, page); });
+  }
+  std::vector<Bounded> find_shift(size_t source, int page) const {
     const AttentionSource& asked = graph_.sources[source];
     std::vector<Bounded> shift(size_t(graph_.geometry.group));
     if (asked.group_pages == 1 || !asked.shares || !is_whole(source, page)) return shift;
     std::vector<std::vector<double>> logits(shift.size());
     const int first = page / asked.group_pages * asked.group_pages;
     for (int each = first; each < first + asked.group_pages; ++each) {
-      const std::vector<Bounded> own = logits_of_page(source, each);
+      const std::vector<Bounded>& own = logits_of_page(source, each);
       for (size_t head = 0; head < shift.size(); ++head) {
         logits[head].push_back(own[head].value);
         shift[head].error = std::max(shift[head].error, 2 * own[head].error);
@@ -264,7 +287,7 @@ class Attention {
     const int group = graph_.geometry.group;
     std::vector<double> bias = bias_of(result_.sources[source].bias, page, group);
     std::vector<double> errors = error_of(result_.sources[source].bias, page, group);
-    const std::vector<Bounded> shift = group_shift(source, page);
+    const std::vector<Bounded>& shift = group_shift(source, page);
     if (bias.empty()) bias.resize(shift.size());
     for (size_t head = 0; head < shift.size(); ++head) {
       bias[head] += shift[head].value;
@@ -278,13 +301,13 @@ class Attention {
     const auto heads = size_t(graph_.geometry.group);
     std::vector<double> keys(dim_), values(dim_), bias(heads), errors(heads);
     for (int page = first; page < first + pages; ++page) {
-      const Part entry = summary_of(source, page);
+      const Part& entry = summary_of(source, page);
       for (size_t d = 0; d < dim_; ++d) {
         keys[d] += double(entry.keys[d]) / pages;
         values[d] += double(entry.values[d]) / pages;
       }
       const std::vector<double> own = bias_of(result_.sources[source].bias, page, int(heads));
-      const std::vector<Bounded> logits = logits_of_page(source, page);
+      const std::vector<Bounded>& logits = logits_of_page(source, page);
       for (size_t head = 0; head < heads; ++head) {
         if (!own.empty()) bias[head] += own[head] / pages;
         errors[head] = std::max(errors[head], logits[head].error);
@@ -293,18 +316,18 @@ class Attention {
     if (graph_.sources[source].bias != kNoNode) {
       for (double& each : bias) each += std::log(pages);
     }
-    const auto kept = [&](const std::vector<double>& numbers) -> std::span<const float> {
+    const auto narrowed = [&](const std::vector<double>& numbers) -> std::span<const float> {
       return summaries_.emplace_back(numbers.begin(), numbers.end());
     };
-    add({kept(keys), kept(values)}, bias, errors);
+    add({narrowed(keys), narrowed(values)}, bias, errors);
   }
   /// Those of a page that shares its weight are shifted so that together they have the logit of its entry.
   void add_tokens(int page) {
     const Part tokens = tokens_of(page);
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       if (!graph_.sources[i].shares || !has_page(i, page)) continue;
-      const std::vector<Bounded> logits = logits_of_page(i, page);
-      const std::vector<Bounded> of_group = group_shift(i, page);
+      const std::vector<Bounded>& logits = logits_of_page(i, page);
+      const std::vector<Bounded>& of_group = group_shift(i, page);
       std::vector<double> shift(logits.size()), errors(logits.size());
       for (size_t head = 0; head < shift.size(); ++head) {
         shift[head] = logits[head].value + of_group[head].value - log_sum(tokens, head);
@@ -351,6 +374,11 @@ class Attention {
   std::vector<int> tokens_;                          // by entry: which it is; -1: none
   std::vector<std::vector<double>> errors_;          // by entry, of logits
   mutable std::list<std::vector<float>> summaries_;  // that entries refer to
+  // What the pages of a group ask for again and again, by source and page, or group.
+  mutable std::map<std::pair<size_t, int>, Part> summary_parts_;
+  mutable std::map<std::pair<size_t, int>, std::vector<Bounded>> page_logits_;
+  mutable std::map<std::pair<size_t, int>, std::vector<Bounded>> group_shifts_;
+  mutable std::map<std::pair<size_t, int>, bool> closed_;
 };
 
 }  // namespace

@@ -144,9 +144,10 @@ void verify_layers(const FlowGraph& graph, int layers) {
   for (const auto& [layer, sparse] : graph.layers.sparse) {
     const auto other = graph.layers.sparse.find(layer - layers);
     if (layer < 0 || other == graph.layers.sparse.end() || other->second == sparse) continue;
+    const bool has_programs = !graph.variants.empty() || !graph.variant.empty();
     refuse(graph.where,
-           fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot be \"full\" and \"sparse\"", layer,
-                       other->first, layers),
+           fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot {}", layer, other->first, layers,
+                       has_programs ? "have two programs, or one and be \"full\"" : "be \"full\" and \"sparse\""),
            "name the layer once");
   }
   // Of several programs some may have no layer of a small model.

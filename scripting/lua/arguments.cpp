@@ -197,6 +197,11 @@ Options::Options(const Arguments& arguments, const Datum& table, std::string usa
   }
 }
 
+void Options::expect(std::initializer_list<const char*> names) {
+  known_.assign(names.begin(), names.end());
+  finish();
+}
+
 const Datum* Options::find(const std::string& name) {
   if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
   for (const auto& [key, value] : table_.entries) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +57,8 @@ class Options {
   /// `table` may be nil: no options. `usage` is the hint when it is something else.
   Options(const Arguments& arguments, const Datum& table, std::string usage);
 
+  /// Refuses whatever has none of these names: before an option that must be there is missed, as its name may be misspelt.
+  void expect(std::initializer_list<const char*> names);
   /// The option's value, or null.
   const Datum* find(const std::string& name);
   int integer(const std::string& name, int otherwise);

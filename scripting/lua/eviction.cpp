@@ -57,6 +57,7 @@ Value evict(const Arguments& arguments, const Function&) {
   const NodeId score = arguments.tensor(0);
   Options options(arguments, arguments.at(1), kUsage);
   Eviction eviction;
+  options.expect({"budget", "first", "recent", "compress", "chunk", "keep"});
   if (options.find("budget") == nullptr) arguments.fail("wants budget = the tokens that are kept", kUsage);
   eviction.budget = tokens(arguments, options, "budget", 0, 1);
   eviction.first = tokens(arguments, options, "first", 0, 0);

@@ -120,6 +120,7 @@ Value threshold(const Arguments& arguments, const Function&) {
   const NodeId score = arguments.tensor(0);
   Options options(arguments, arguments.at(1), "for example sluice.threshold(score, {above = 0, last = 1})");
   Attributes attributes;
+  options.expect({"above", "first", "last", "max"});
   const NodeId above = bound(arguments, options);
   attributes.first = pages(arguments, options, "first");
   attributes.last = last_pages(arguments, options, attributes.first);
@@ -137,6 +138,7 @@ Value topp(const Arguments& arguments, const Function&) {
   const NodeId score = arguments.tensor(0);
   Options options(arguments, arguments.at(1), kUsage);
   Attributes attributes;
+  options.expect({"p", "first", "last", "max"});
   if (options.find("p") == nullptr) arguments.fail("wants p = the share of the weights", kUsage);
   attributes.value = options.number("p", 0);
   if (!(attributes.value > 0 && attributes.value <= 1)) {
@@ -293,7 +295,14 @@ NodeId weight_of_pages(const Arguments& arguments, Options& options) {
     arguments.fail(fmt::format("bias wants [page] or [page, head] and got {}", to_string(builder.shape_of(bias))),
                    "it is added to a page's scaled product of query and key");
   }
-  return bias;
+  // A number that float32 has may have none in base 2, in which devices add it: nothing weighs beside either.
+  constexpr double kMost = 2e38;
+  const Node& node = builder.graph().nodes[static_cast<size_t>(bias)];
+  const double value = node.op == Op::kFill ? node.attributes.value : 0;
+  if (std::isinf(value) || std::fabs(value) <= kMost) return bias;
+  Attributes attributes;
+  attributes.value = std::copysign(kMost, value);
+  return builder.emit(Op::kFill, {}, std::move(attributes), of_pages);
 }
 
 bool preserves(const Arguments& arguments, Options& options) {
@@ -307,6 +316,7 @@ Value cover(const Arguments& arguments, const Function&) {
   if (!arguments.has(0)) arguments.fail("wants a table of options", kCoverUsage);
   Options options(arguments, arguments.at(0), kCoverUsage);
   GraphBuilder::Cover cover;
+  options.expect({"k", "v", "refine", "mass", "bias", "tail", "levels", "group", "open"});
   cover.keys = summary(arguments, options, "k");
   cover.values = summary(arguments, options, "v");
   cover.preserves = preserves(arguments, options);

@@ -100,7 +100,7 @@ class Script {
     const int flow = load(source);
     if (!session_.variants.empty()) {
       throw FlowError(session_.variants.front().graph().where, "the flow has several programs, and here is room for one",
-                      "look at one of them at a time");
+                      "take a flow of one of them, without flow.variant");
     }
     session_.own.choose_layers("sparse");
     run_stage_of(flow, Stage::kCache);

@@ -169,6 +169,7 @@ TEST(Eval, JudgesAFlowUnderAllCombinationsOfParameters) {
   };
   EXPECT_NE(refused({flow, "--set", "last"}).find("sets nothing"), std::string::npos);
   EXPECT_NE(refused({flow, "--set", "last=1", "--set", "last=2"}).find("set twice"), std::string::npos);
+  EXPECT_NE(refused({flow, "--set", "last=1,2,1"}).find("\"last\" is to be 1 twice"), std::string::npos);
   EXPECT_NE(refused({flow + "[last=3]", "--set", "last=2"}).find("in one place"), std::string::npos);
   EXPECT_NE(refused({flow, "--set", "lest=2"}).find("no parameter is called \"lest\""), std::string::npos);
   EXPECT_NE(run_sluice({"check", flow + "[last=x]"}).err.find("wants a number"), std::string::npos);

@@ -155,6 +155,18 @@ TEST_F(RunCommand, RunsFlowsWithoutSelectionDensely) {
   EXPECT_EQ(out.find("scores"), nullptr);
 }
 
+TEST_F(RunCommand, TellsOfOutputsThatAreNoNumbers) {
+  write_inputs({kTokens, kKvHeads, kDim}, {kTokens, kKvHeads, kDim}, {kSteps, kQueryHeads, kDim});
+  write_flow(R"(local flow = sluice.flow { name = "odd", page = 16, kv = "f32" }
+function flow.cache(c) c.ksum = c.k:mean("token") c.vsum = c.v:mean("token") end
+function flow.index(q, c)
+  return sluice.cover { k = c.ksum, v = c.vsum, refine = "none", tail = 1, bias = sluice.fill(math.huge, { "page" }) }
+end
+return flow)");
+  ASSERT_EQ(run(), 0) << said_;
+  EXPECT_NE(said_.find("outputs are NaN"), std::string::npos) << said_;
+}
+
 TEST_F(RunCommand, TakesTheNamesOfShippedFlows) {
   write_inputs({kTokens, kKvHeads, kDim}, {kTokens, kKvHeads, kDim}, {kSteps, kQueryHeads, kDim});
   ASSERT_EQ(run_flow("quest"), 0) << said_;

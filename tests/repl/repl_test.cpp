@@ -331,6 +331,8 @@ TEST_F(ReplSession, RefusalsChangeNothing) {
   EXPECT_NE(refusal(typed, "local flow = sluice.flow { name = 'bad name!' }").find("input 4:1"), std::string::npos);
   EXPECT_NE(refusal(typed, ":load no_such_flow").find("no_such_flow"), std::string::npos);
   EXPECT_NE(refusal(typed, ":load -").find("the session itself"), std::string::npos);
+  EXPECT_NE(refusal(typed, ":load luka_mixed").find("several programs"), std::string::npos);
+  EXPECT_NE(typed.run("q:mean('dim')").find("[head"), std::string::npos) << "the session is as it was";
   EXPECT_NE(refusal(typed, ":page 3").find("page = 3"), std::string::npos);
   EXPECT_NE(refusal(typed, ":layer 8").find("0 to 7"), std::string::npos);
   EXPECT_NE(refusal(typed, ":head one").find("no whole number"), std::string::npos);

@@ -1,6 +1,7 @@
 // sluice.cover as scripts say it: what it becomes, and what is refused.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "scripting/base/error.h"
@@ -122,6 +123,8 @@ TEST(Cover, IsRefusedWithOneMessage) {
             "cover: k wants [dim 64] of a page and got a tensor [page B, sub 4, dim 64]");
   EXPECT_EQ(refusal("return sluice.cover{k = 3, v = c.vsum, refine = 'all'}"),
             "cover: k wants a cached field as flow.cache assigned it, or a state, and got the number 3");
+  EXPECT_EQ(refusal("return sluice.cover{keys = c.ksum, v = c.vsum, refine = 'all'}"), "cover: no option is called \"keys\"");
+  EXPECT_EQ(refusal(cover("refined = 'all'")), "cover: no option is called \"refined\"");
   EXPECT_EQ(refusal(cover("")), "cover: wants refine = a selection of the pages to open, \"all\" or \"none\"");
   EXPECT_EQ(refusal(cover("refine = s")),
             "cover: refine wants a selection of pages, \"all\" or \"none\" and got a tensor [page B]");
@@ -150,6 +153,17 @@ TEST(Cover, IsRefusedWithOneMessage) {
   EXPECT_EQ(refusal("local u = sluice.cover{k = c.ksum, v = c.vsum, refine = 'all'} return sluice.cover{k = c.ksum, v = c.vsum, "
                     "refine = u}"),
             "cover: refine wants a selection of pages, \"all\" or \"none\" and got one that has more");
+}
+
+TEST(Cover, ConstantBiasesAreNumbersInBaseTwo) {
+  const auto bias_of = [](const std::string& value) {
+    const FlowGraph graph = flow_with(cover("refine = 'all', bias = sluice.fill(" + value + ", {'page'})"));
+    return graph.nodes[static_cast<size_t>(graph.sources.at(1).bias)].attributes.value;
+  };
+  EXPECT_EQ(bias_of("1.5"), 1.5);
+  EXPECT_EQ(bias_of("3e38"), 2e38);
+  EXPECT_EQ(bias_of("-3.4e38"), -2e38);
+  EXPECT_EQ(bias_of("-math.huge"), -std::numeric_limits<double>::infinity()) << "hides a page";
 }
 
 TEST(Cover, StandsInNoPattern) {

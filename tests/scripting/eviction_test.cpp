@@ -74,6 +74,8 @@ TEST(Evict, WhatCannotBeIsRefusedWithItsLine) {
   const std::string score = "mass:sum('head')";
   const auto call = [&](const std::string& rule) { return "sluice.evict(" + score + ", {" + rule + "})"; };
   EXPECT_EQ(error_of(call("first = 3")), "4: evict: wants budget = the tokens that are kept");
+  EXPECT_EQ(error_of(call("budgt = 3")), "4: evict: no option is called \"budgt\"");
+  EXPECT_EQ(error_of(call("512")), "4: evict: options have names");
   EXPECT_EQ(error_of(call("budget = 0")), "4: evict: budget = 0 is not a number of tokens from 1 to 1073741824");
   EXPECT_EQ(error_of(call("budget = 8, recent = 0")), "4: evict: recent = 0 is not a number of tokens from 1 to 1073741824");
   EXPECT_EQ(error_of(call("budget = 8, first = 5, recent = 4")),

@@ -284,6 +284,9 @@ TEST(Language, ThresholdKeepsTheNewestPageByDefault) {
   const FlowGraph graph = trace_index("return sluice.threshold(sluice.position(), {above = 3})");
   EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection())].attributes.last, 1);
   EXPECT_NE(refusal("return sluice.threshold(sluice.position(), {above = 3, last = 0})"), "accepted");
+  EXPECT_NE(refusal("return sluice.threshold(sluice.position(), {abov = 3})").find("no option is called \"abov\""),
+            std::string::npos);
+  EXPECT_NE(refusal("return sluice.topp(sluice.position(), {P = 0.5})").find("no option is called \"P\""), std::string::npos);
   EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, first = 1})"), "accepted");
 }
 
