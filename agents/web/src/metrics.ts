@@ -10,7 +10,7 @@ export interface Metric {
 
 /** In the order in which they are read. */
 export const kMetrics: readonly Metric[] = [
-  { name: 'score', title: 'Score', form: 'share', interval: false, better: 'higher' },
+  { name: 'score', title: 'Score', form: 'share', interval: true, better: 'higher' },
   { name: 'accuracy', title: 'Accuracy', form: 'share', interval: true, better: 'higher' },
   { name: 'dense_accuracy', title: 'Dense accuracy', form: 'share', interval: true },
   { name: 'speedup', title: 'Speed', form: 'ratio', interval: true, better: 'higher' },
