@@ -98,23 +98,17 @@ ordered_json speedup_of(const SpeedResult& speed) {
   return json;
 }
 
-void put(ordered_json& json, const MetricInfo& metric, const TraceScore& score) {
-  json[metric.report.value] = score.mean;
-  json[metric.report.low] = score.interval ? ordered_json(score.interval->low) : ordered_json();
-  json[metric.report.high] = score.interval ? ordered_json(score.interval->high) : ordered_json();
-}
-
-void put(ordered_json& json, const MetricInfo& metric, const std::optional<FlowScore>& score) {
-  const bool has_interval = score && score->interval;
-  json[metric.report.value] = score ? ordered_json(score->value) : ordered_json();
-  json[metric.report.low] = has_interval ? ordered_json(score->interval->low) : ordered_json();
-  json[metric.report.high] = has_interval ? ordered_json(score->interval->high) : ordered_json();
+/// What is not there is null.
+void put(ordered_json& json, const MetricInfo& metric, std::optional<double> value, const std::optional<Interval>& interval) {
+  json[metric.report.value] = value ? ordered_json(*value) : ordered_json();
+  json[metric.report.low] = interval ? ordered_json(interval->low) : ordered_json();
+  json[metric.report.high] = interval ? ordered_json(interval->high) : ordered_json();
 }
 
 void put(ordered_json& json, const TraceScores& scores) {
-  put(json, metrics::kTraceMass, scores.mass);
-  put(json, metrics::kTraceRegret, scores.regret);
-  put(json, metrics::kTraceError, scores.error);
+  put(json, metrics::kTraceMass, scores.mass.mean, scores.mass.interval);
+  put(json, metrics::kTraceRegret, scores.regret.mean, scores.regret.interval);
+  put(json, metrics::kTraceError, scores.error.mean, scores.error.interval);
 }
 
 ordered_json to_json(const TraceResult& traces) {
@@ -156,7 +150,8 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.hint.empty()) json["hint"] = flow.hint;
   if (!flow.prefill.empty() && !flow.tasks.empty()) json["prefill"] = flow.prefill;
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
-  put(json, metrics::kScore, flow.score);
+  const FlowScore score = flow.score.value_or(FlowScore());
+  put(json, metrics::kScore, flow.score ? std::optional(score.value) : std::nullopt, score.interval);
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   if (!flow.untraced.empty()) json["untraced"] = flow.untraced;

@@ -149,21 +149,19 @@ std::string mass_cell(const auto& speed) {
   return speed.mass.empty() ? "-" : metrics::number_text(metrics::kMass.name, mean_of(speed.mass));
 }
 
+std::string metric_cell(const MetricInfo& metric, double value, const std::optional<Interval>& interval) {
+  return interval ? metrics::number_text(metric.name, value, interval->low, interval->high)
+                  : metrics::number_text(metric.name, value);
+}
+
 /// Of a flow, or of a head of it.
 std::string trace_cell(const MetricInfo& metric, const TraceScore& score) {
-  if (!score.interval) return metrics::number_text(metric.name, score.mean);
-  return metrics::number_text(metric.name, score.mean, score.interval->low, score.interval->high);
+  return metric_cell(metric, score.mean, score.interval);
 }
 
 TableRow trace_cells(const TraceScores& scores) {
   return {trace_cell(metrics::kTraceMass, scores.mass), trace_cell(metrics::kTraceRegret, scores.regret),
           trace_cell(metrics::kTraceError, scores.error)};
-}
-
-std::string score_cell(const std::optional<FlowScore>& score) {
-  if (!score) return "-";
-  if (!score->interval) return metrics::number_text(metrics::kScore.name, score->value);
-  return metrics::number_text(metrics::kScore.name, score->value, score->interval->low, score->interval->high);
 }
 
 bool has_traces(const FlowReport& flow) { return flow.traces.has_value(); }
@@ -186,7 +184,7 @@ TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, Op
     row.insert(row.end(), 3, "-");
   }
   if (with.traces) row.push_back(flow.traces ? trace_cell(metrics::kTraceMass, flow.traces->scores.mass) : "-");
-  if (with.score) row.push_back(score_cell(flow.score));
+  if (with.score) row.push_back(flow.score ? metric_cell(metrics::kScore, flow.score->value, flow.score->interval) : "-");
   row.push_back(name_of(flow.status));
   return row;
 }

@@ -124,6 +124,7 @@ std::vector<Metric> metrics_of(const JsonObject& flow, const Tasks& tasks) {
     if (!is_of_flow || !flow.has(info.report.value)) continue;
     if (info.report.place == ReportPlace::kFlow) {
       metrics.push_back(measured(flow, info));
+      metrics.back().value = flow.number(info.report.value, 0, 1);
       continue;
     }
     Metric metric = metric_of(info);

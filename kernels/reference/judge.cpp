@@ -352,7 +352,7 @@ std::string fault_of_output(std::span<const float> output, std::span<const doubl
   double largest = 0;
   for (const double value : expected) largest = std::max(largest, std::fabs(value));
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (std::isnan(expected[i])) return text("output ", i, " is NaN, in exact arithmetic, too: the flow makes NaN of numbers");
+    if (std::isnan(expected[i])) return text("output ", i, " is NaN in exact arithmetic: the flow makes NaN of numbers");
     // Written so that NaN fails.
     if (!(std::fabs(output[i] - expected[i]) <= tolerance * largest)) {
       return text("output ", i, " is ", output[i], ", not ", expected[i]);

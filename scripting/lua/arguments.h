@@ -51,7 +51,7 @@ class Arguments {
   const std::vector<Datum>& values_;
 };
 
-/// A table of named options. Every option is asked for once; `finish` refuses what was not.
+/// A table of named options. Every option is asked for once; `finish` refuses what was not, if `expect` has not before.
 class Options {
  public:
   /// `table` may be nil: no options. `usage` is the hint when it is something else.

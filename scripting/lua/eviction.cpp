@@ -68,7 +68,6 @@ Value evict(const Arguments& arguments, const Function&) {
   }
   if (by_chunk) eviction.chunk = tokens(arguments, options, "chunk", usual_chunk(eviction), 1);
   eviction.keep = kept_pattern(arguments, options);
-  options.finish();
   builder.evict(score, std::move(eviction));
   return {};
 }

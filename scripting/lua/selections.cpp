@@ -128,7 +128,6 @@ Value threshold(const Arguments& arguments, const Function&) {
   if (options.find("max") && attributes.max_pages == 0) {
     arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");
   }
-  options.finish();
   return selected(arguments, Op::kThreshold, {score, above}, std::move(attributes));
 }
 
@@ -150,7 +149,6 @@ Value topp(const Arguments& arguments, const Function&) {
   if (options.find("max") && attributes.max_pages == 0) {
     arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");
   }
-  options.finish();
   return selected(arguments, Op::kTopP, {score}, std::move(attributes));
 }
 
@@ -325,7 +323,6 @@ Value cover(const Arguments& arguments, const Function&) {
   cover.tail = window_of(arguments, tail_pages(arguments, options, kTail));
   const NodeId pages = refined(arguments, options, cover.tail);
   find_levels(arguments, options, cover);
-  options.finish();
   return {Value::Kind::kHandle, arguments.builder().add_joined({pages, {}, std::move(cover)}), 0};
 }
 

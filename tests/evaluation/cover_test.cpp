@@ -59,6 +59,21 @@ TEST(Covers, GroupsThatNobodyLooksAtAgreeWithTheReference) { testing::expect_hid
 
 TEST(Covers, AnotherCoverIsFound) { testing::expect_other_covers_found(*create_cpu_device({1})); }
 
+TEST(Covers, HugeBiasesAreNumbersAndInfiniteOnesAreNot) {
+  const auto device = create_cpu_device({1});
+  const auto checked = [&](const std::string& bias) {
+    const FlowGraph graph = trace(
+        "local f = sluice.flow{name='f', page=16} function f.cache(c) c.a = c.k:mean('token') c.b = c.v:mean('token') end "
+        "function f.index(q, c) return sluice.cover{k = c.a, v = c.b, refine = 'none', tail = 16, bias = sluice.fill(" +
+            bias + ", {'page'})} end return f",
+        "f.lua");
+    return check_against_reference(*device, graph, compile(graph).plan);
+  };
+  EXPECT_EQ(checked("3e38"), std::nullopt);
+  EXPECT_EQ(checked("-3e38"), std::nullopt);
+  EXPECT_NE(checked("math.huge").value_or("").find("NaN in exact arithmetic"), std::string::npos);
+}
+
 TEST(Covers, ABiasMayBeAStateAsTheLastStepSavedIt) { testing::expect_bias_as_loaded(*create_cpu_device({1})); }
 
 }  // namespace
