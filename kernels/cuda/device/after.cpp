@@ -90,10 +90,15 @@ void CudaDevice::evict_layers(const RegisteredFlow& registered, std::span<const 
   const GroupPages& kept = pass_.group(group);
   check_flow_sequences(mine, group, 0, batch.sequences());
   int moves = 1;
+  int most_held = 0;
+  int most_leave = 0;
   int most_staying = 1;
   for (int s = 0; s < batch.sequences(); ++s) {
     const int staying = kept.staying(s, batch.query_rows(s));
-    moves = std::max(moves, std::min(kept.held[static_cast<size_t>(s)] - staying, staying));
+    const int held = kept.held[static_cast<size_t>(s)];
+    moves = std::max(moves, std::min(held - staying, staying));
+    most_held = std::max(most_held, held);
+    most_leave = std::max(most_leave, held - staying);
     most_staying = std::max(most_staying, staying);
   }
   const bool apart = plan.has_field_pages();
@@ -132,6 +137,8 @@ void CudaDevice::evict_layers(const RegisteredFlow& registered, std::span<const 
                           .last_readers = mine.last_readers(kept.last_readers)};
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
   EvictingBatch evicting{.sequences = batch.sequences(),
+                         .most_held = most_held,
+                         .most_leave = most_leave,
                          .page_indptr = arrays.page_indptr,
                          .page_indices = arrays.page_indices,
                          .held = arrays.held,

@@ -52,6 +52,8 @@ struct EvictionRule {
 /// What leaves make room for. All in device memory.
 struct EvictingBatch {
   int sequences = 0;
+  int most_held = 0;                      // tokens of any sequence; by this and the next kernels are chosen
+  int most_leave = 0;                     // of any sequence: at most one, or any number
   const int32_t* page_indptr = nullptr;   // [sequences]
   const int32_t* page_indices = nullptr;  // in the order of slots
   const int32_t* held = nullptr;          // [sequences] tokens that are there
