@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,17 @@ std::string metrics_text(const json& metrics) {
   return rows.size() == 1 ? std::string() : "\n" + aligned_table(rows);
 }
 
+/// What the flow answers otherwise of the questions that both were asked.
+std::string paired_text(const json& paired) {
+  const auto number = [&](const char* key) {
+    const json& value = member_of(paired, key);
+    return value.is_number() ? value.get<double>() : NAN;
+  };
+  if (!paired.is_object()) return {};
+  return fmt::format("\non the same questions {:+.1f} points of accuracy (95% {:+.1f} to {:+.1f}), p = {:.2g}\n",
+                     100 * number("difference"), 100 * number("low"), 100 * number("high"), number("p_value"));
+}
+
 std::string settings_text(const json& settings) {
   std::string text;
   for (const json& setting : settings) {
@@ -69,7 +81,8 @@ std::string settings_text(const json& settings) {
 }  // namespace
 
 std::string diff_text(const json& diff, bool color) {
-  return script_text(diff, color) + settings_text(member_of(diff, "settings")) + metrics_text(member_of(diff, "metrics"));
+  return script_text(diff, color) + settings_text(member_of(diff, "settings")) + metrics_text(member_of(diff, "metrics")) +
+         paired_text(member_of(diff, "paired"));
 }
 
 }  // namespace sluice

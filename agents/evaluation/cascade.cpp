@@ -12,6 +12,8 @@
 #include "agents/evaluation/asked_questions.h"
 #include "agents/evaluation/documents.h"
 #include "agents/evaluation/entrant.h"
+#include "agents/evaluation/flow_differences.h"
+#include "agents/evaluation/lengths.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/score.h"
 #include "agents/evaluation/speed_pairs.h"
@@ -59,11 +61,16 @@ class Cascade {
     }
     if (context_ != nullptr) report_.dialect = context_->english() ? "english" : "mini";
     report_.seed = seed_.hex();
+    leave_out_alike();
+    report_.dense_mean = mean_of_tasks(report_.dense);
     for (Entrant& entrant : entrants_) {
       entrant.report.mean = mean_of_tasks(entrant.report.tasks);
+      entrant.report.lengths =
+          results_by_length(entrant.report.tasks, entrant.report.speed ? entrant.report.speed->tasks : std::vector<TaskSpeed>());
       entrant.report.score = suite_.reuse ? accuracy_score(entrant.report) : score_of(entrant.report, report_.dialect);
       report_.flows.push_back(std::move(entrant.report));
     }
+    report_.differences = differences_between(report_.flows);
     report_.seconds = seconds_since(started);
     return std::move(report_);
   }
@@ -159,6 +166,34 @@ class Cascade {
     }
     for (Entrant* entrant : taking_part) entrant->came_to(stage.name, seconds_since(started));
     if (report_.dense.size() > first) judge(stage, first);
+  }
+
+  /// Leaves tasks out of means that all flows answer alike, document by document, as long as others are left: they tell nothing
+  /// of which flow is better. Two flows may well be alike.
+  void leave_out_alike() {
+    constexpr size_t kLeastFlows = 3;
+    std::vector<std::vector<TaskResult*>> alike;
+    bool others = false;
+    for (TaskResult& by_dense : report_.dense) {
+      if (!by_dense.counted) continue;
+      std::vector<TaskResult*> results = {&by_dense};
+      for (Entrant& entrant : entrants_) {
+        for (TaskResult& result : entrant.report.tasks) {
+          if (result.is_of_same(by_dense)) results.push_back(&result);
+        }
+      }
+      const auto as_first = [&](const TaskResult* result) { return result->clusters == results.at(1)->clusters; };
+      const bool tells = by_dense.loss || by_dense.is_problem_set() || results.size() <= kLeastFlows ||
+                         !std::all_of(results.begin() + 1, results.end(), as_first);
+      others = others || tells;
+      if (!tells) alike.push_back(std::move(results));
+    }
+    if (!others) return;
+    for (const std::vector<TaskResult*>& results : alike) {
+      for (TaskResult* result : results) result->counted = false;
+      report_.notes.push_back(
+          fmt::format("{} {}: all flows answer alike; left out of means", results.front()->task, results.front()->tokens));
+    }
   }
 
   std::string why_not_judged() const {

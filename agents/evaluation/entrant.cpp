@@ -49,7 +49,7 @@ void Entrant::conclude_timing(const SuiteStage& stage, const SuiteTask& task) {
   TaskSpeed speed = united(std::exchange(timed_parts, {}));
   speed.stage = stage.name;
   speed.task = task.task;
-  if (!task.is_problem_set()) speed.tokens = task.tokens;
+  if (!task.is_problem_set()) speed.tokens = speed.length = task.tokens;
   timed.push_back(std::move(speed));
 }
 

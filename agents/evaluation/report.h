@@ -41,7 +41,8 @@ struct TaskResult {
   double dense_accuracy = 0;
   Interval dense_interval;
   double dense_whole = 0;
-  std::vector<Cluster> clusters;  // a document each
+  std::vector<std::vector<double>> credits;  // of answers, by document
+  std::vector<Cluster> clusters;             // a document each
   std::vector<Cluster> dense_clusters;
   std::vector<Cluster> gains;   // credit that answers have more than with dense attention
   std::vector<Cluster> losses;  // and less
@@ -55,7 +56,11 @@ struct TaskResult {
   /// Texts only. `accuracy` is then what the flow keeps, at most 1, and that of dense attention 1. No answer is lost,
   /// gained or whole.
   std::optional<LossResult> loss;
-  bool counted = true;  // in means over tasks: dense attention answers enough of it
+  bool counted = true;  // in means over tasks: it tells flows apart
+
+  bool is_problem_set() const { return tokens == 0; }
+  /// Whether both are of the same questions.
+  bool is_of_same(const TaskResult& other) const { return stage == other.stage && task == other.task && tokens == other.tokens; }
 };
 
 /// Means over tasks, each of which counts alike, of those that a flow was asked and that count; 95 % intervals (mean_wilson).
@@ -74,6 +79,7 @@ struct TaskSpeed {
   std::string stage;
   std::string task;
   int tokens = 0;  // of the longest prompt
+  int length = 0;  // that was asked for; 0 for problems
   int batch = 0;
   TimedPairs seconds;        // dense attention's, the flow's
   Ratio speedup;             // once all tasks are there (speed_of)
@@ -98,6 +104,23 @@ struct SpeedResult {
   double limit = 1;
   std::vector<double> mass;  // [layers]
   std::vector<TaskSpeed> tasks;
+};
+
+/// Means over the tasks of one length that count, in accuracy and in speed; what was not measured there is not there.
+struct LengthResult {
+  int tokens = 0;  // of the prompts that were asked for
+  std::optional<MeanAccuracy> mean;
+  std::optional<SpeedResult> speed;
+};
+
+/// Two flows of a run on the same samples, over the tasks that both were asked and that count.
+struct FlowDifference {
+  std::string flow;
+  std::string other;
+  int tasks = 0;
+  double difference = 0;  // mean accuracy of `flow` less that of `other`, each task alike
+  Interval interval;      // 95 %, of this pair alone
+  double p_value = 1;     // that both are equally good (sign_flip over documents)
 };
 
 /// A mean over steps and windows of a trace; the interval is over blocks of steps, and there is none of a single one.
@@ -162,6 +185,7 @@ struct FlowReport {
   std::vector<TaskResult> tasks;
   std::optional<MeanAccuracy> mean;  // of these, if any counts
   std::optional<SpeedResult> speed;
+  std::vector<LengthResult> lengths;  // of both, the shortest first
   std::optional<FlowScore> score;
 };
 
@@ -200,8 +224,10 @@ struct Report {
   std::vector<std::string> errors;  // parts of the suite that could not be run
   std::exception_ptr failure;       // the first of those, to be thrown again once the report is written
   std::vector<TaskResult> dense;    // dense attention against itself
+  std::optional<MeanAccuracy> dense_mean;
   std::vector<FlowReport> flows;
-  std::vector<AskedQuestion> questions;  // where the suite keeps them
+  std::vector<FlowDifference> differences;  // between them (differences_between)
+  std::vector<AskedQuestion> questions;     // where the suite keeps them
 };
 
 /// The JSON of schema sluice.eval/1 (docs/EVALUATION.md).

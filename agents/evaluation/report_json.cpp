@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "agents/evaluation/metric_table.h"
@@ -26,6 +27,14 @@ void put_dense(ordered_json& json, const TaskResult& result) {
   json[metrics::kDenseAccuracy.report.high] = result.dense_interval.high;
 }
 
+/// Digits that tell credits apart, which are fractions of few parts.
+ordered_json rounded(const std::vector<double>& numbers) {
+  constexpr double kDigits = 1e6;
+  ordered_json list = ordered_json::array();
+  for (const double number : numbers) list.push_back(std::round(number * kDigits) / kDigits);
+  return list;
+}
+
 /// Nothing of it is right or wrong.
 ordered_json loss_to_json(const TaskResult& result) {
   const LossResult& loss = *result.loss;
@@ -37,6 +46,7 @@ ordered_json loss_to_json(const TaskResult& result) {
   json[metrics::kLoss.report.low] = loss.interval ? ordered_json(loss.interval->low) : ordered_json();
   json[metrics::kLoss.report.high] = loss.interval ? ordered_json(loss.interval->high) : ordered_json();
   json["kept"] = loss.kept();
+  json["loss_differences"] = rounded(loss.differences);
   return json;
 }
 
@@ -48,6 +58,8 @@ ordered_json answers_to_json(const TaskResult& result) {
   json["lost"] = result.lost;
   json["gained"] = result.gained;
   json["p_value"] = result.p_value;
+  json["credits"] = ordered_json::array();
+  for (const std::vector<double>& document : result.credits) json["credits"].push_back(rounded(document));
   if (result.task.rfind("jsonl:", 0) == 0) {
     json["generations"] = result.generations;
     json["k"] = result.k;
@@ -143,6 +155,28 @@ ordered_json to_json(const MeanAccuracy& mean) {
           {"difference_high", mean.difference_interval.high}};
 }
 
+ordered_json to_json(const FlowDifference& pair) {
+  return {{"flow", pair.flow},
+          {"other", pair.other},
+          {"tasks", pair.tasks},
+          {"difference", pair.difference},
+          {"difference_low", pair.interval.low},
+          {"difference_high", pair.interval.high},
+          {"p_value", pair.p_value}};
+}
+
+ordered_json to_json(const LengthResult& length) {
+  ordered_json json = {{"tokens", length.tokens}, {"mean", length.mean ? to_json(*length.mean) : ordered_json()}};
+  json[metrics::kSpeedup.name] = nullptr;
+  json[metrics::kPagesRead.report.value] = nullptr;
+  if (!length.speed) return json;
+  ordered_json& speedup = json[metrics::kSpeedup.name] = ordered_json::object();
+  put(speedup, length.speed->speedup);
+  speedup["limit"] = length.speed->limit;
+  json[metrics::kPagesRead.report.value] = length.speed->pages_read;
+  return json;
+}
+
 ordered_json to_json(const FlowReport& flow) {
   ordered_json json = {{"name", flow.name}, {"path", flow.path}, {"status", name_of(flow.status)}};
   if (!flow.stage.empty()) json["stage"] = flow.stage;
@@ -165,6 +199,8 @@ ordered_json to_json(const FlowReport& flow) {
     json[metrics::kPagesRead.report.value] = flow.speed->pages_read;
     if (!flow.speed->mass.empty()) json[metrics::kMass.report.value] = flow.speed->mass;
   }
+  json["lengths"] = ordered_json::array();
+  for (const LengthResult& length : flow.lengths) json["lengths"].push_back(to_json(length));
   return json;
 }
 
@@ -211,15 +247,16 @@ const char* name_of(FlowStatus status) {
 }
 
 std::string to_json(const Report& report) {
-  ordered_json json = {
-      {"schema", "sluice.eval/1"},     {"device", report.device},   {"device_description", report.device_description},
-      {"model", report.model},         {"suite", report.suite},     {"dialect", report.dialect},
-      {"seed", report.seed},           {"seconds", report.seconds}, {"dense", {{"tasks", list_of(report.dense)}}},
-      {"flows", ordered_json::array()}};
+  ordered_json json = {{"schema", "sluice.eval/1"}, {"device", report.device},  {"device_description", report.device_description},
+                       {"model", report.model},     {"suite", report.suite},    {"dialect", report.dialect},
+                       {"seed", report.seed},       {"seconds", report.seconds}};
+  json["dense"] = {{"tasks", list_of(report.dense)}, {"mean", report.dense_mean ? to_json(*report.dense_mean) : ordered_json()}};
+  json["flows"] = ordered_json::array();
   if (report.times_first_token) json["speed_of"] = "first_token";
   if (!report.notes.empty()) json["notes"] = report.notes;
   if (!report.errors.empty()) json["errors"] = report.errors;
   for (const FlowReport& flow : report.flows) json["flows"].push_back(to_json(flow));
+  for (const FlowDifference& pair : report.differences) json["differences"].push_back(to_json(pair));
   for (const AskedQuestion& question : report.questions) json["questions"].push_back(to_json(question));
   // A path need not be UTF-8; such bytes are replaced, not refused.
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -7,7 +7,6 @@
 
 #include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
-#include "agents/evaluation/task_scores.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
 
@@ -271,6 +270,42 @@ std::string speed_table(const Report& report) {
   return rows.size() > 1 ? aligned_table(rows) : "";
 }
 
+/// A row two flows that were asked the same questions.
+std::string difference_table(const Report& report) {
+  std::vector<TableRow> rows = {{"flow", "beside", "tasks", "points", "p"}};
+  for (const FlowDifference& pair : report.differences) {
+    rows.push_back({pair.flow, pair.other, std::to_string(pair.tasks), points_cell(pair.difference, pair.interval),
+                    fmt::format("{:.2g}", pair.p_value)});
+  }
+  return rows.size() > 1 ? aligned_table(rows) : "";
+}
+
+/// A row a flow and length, where there are several.
+std::string length_table(const Report& report) {
+  std::vector<TableRow> rows = {
+      {"flow", "tokens", "mean", "dense", "points from dense", metrics::kSpeedup.column, "limit", metrics::kPagesRead.column}};
+  for (const FlowReport& flow : report.flows) {
+    if (flow.lengths.size() < 2) continue;
+    for (const LengthResult& length : flow.lengths) {
+      TableRow row = {flow.name, std::to_string(length.tokens), mean_cell(length.mean)};
+      if (length.mean) {
+        append(row, {share_cell(length.mean->dense_accuracy, length.mean->dense_interval),
+                     points_cell(length.mean->difference, length.mean->difference_interval)});
+      } else {
+        row.insert(row.end(), 2, "-");
+      }
+      if (length.speed) {
+        append(row, {speed_cell(*length.speed), metrics::number_text(metrics::kSpeedup.name, length.speed->limit),
+                     pages_cell(*length.speed)});
+      } else {
+        row.insert(row.end(), 3, "-");
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows.size() > 1 ? aligned_table(rows) : "";
+}
+
 /// What figures of traces are of.
 std::string traces_text(const Report& report) {
   const TraceResult& traces = *std::find_if(report.flows.begin(), report.flows.end(), has_traces)->traces;
@@ -287,7 +322,7 @@ std::string accuracy_table(const Report& report, OptionalColumns with) {
   append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column});
   TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns, Side::kDense));
-  if (has_mean(columns)) dense.push_back(mean_cell(mean_of_tasks(report.dense)));
+  if (has_mean(columns)) dense.push_back(mean_cell(report.dense_mean));
   append(dense, {"1", "100%", "100%"});
   if (with.traces) {
     header.push_back(metrics::kTraceMass.column);
@@ -311,7 +346,8 @@ std::string to_table(const Report& report, bool details) {
   const bool any_scores = std::any_of(report.flows.begin(), report.flows.end(), has_score);
   std::string text = report.suite == kTracesAlone ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
   if (details && !report.dense.empty() && !report.flows.empty()) {
-    for (const std::string& table : {task_table(report), mean_table(report), speed_table(report)}) {
+    for (const std::string& table :
+         {task_table(report), mean_table(report), difference_table(report), length_table(report), speed_table(report)}) {
       if (!table.empty()) text += "\n" + table;
     }
   }

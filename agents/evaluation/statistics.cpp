@@ -95,6 +95,11 @@ double student975(int freedom) {
 
 }  // namespace
 
+double mean_credit(std::span<const Cluster> clusters) {
+  const Totals all(clusters);
+  return all.samples > 0 ? all.mean() : 0;
+}
+
 Interval wilson(double successes, double samples) {
   if (samples <= 0 || successes < 0 || successes > samples) throw InternalError("an interval for impossible counts");
   const double p = successes / samples;

@@ -15,7 +15,12 @@ struct Interval {
 struct Cluster {
   double credit = 0;  // sum of the samples': each from 0 to 1
   int samples = 0;
+
+  bool operator==(const Cluster&) const = default;
 };
+
+/// Over all samples; 0 of none.
+double mean_credit(std::span<const Cluster> clusters);
 
 /// Wilson's score interval, 95 %, for `successes` of `samples` (Wilson 1927). Both may be fractional (credit of an effective
 /// number), and `samples` must be positive.

@@ -20,16 +20,6 @@ std::vector<Cluster> clusters_of(const Scores& scores) {
   return clusters;
 }
 
-double accuracy_of(const std::vector<Cluster>& clusters) {
-  double credit = 0;
-  double samples = 0;
-  for (const Cluster& cluster : clusters) {
-    credit += cluster.credit;
-    samples += cluster.samples;
-  }
-  return samples > 0 ? credit / samples : 0;
-}
-
 /// A document is a problem with its generations.
 double mean_pass_at_k(const Scores& scores, int k) {
   double sum = 0;
@@ -130,11 +120,15 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
     return result;
   }
   result.documents = static_cast<int>(flow.size());
+  for (const auto& document : flow) {
+    std::vector<double>& credits = result.credits.emplace_back();
+    for (const Score& score : document) credits.push_back(score.credit());
+  }
   result.clusters = clusters_of(flow);
   result.dense_clusters = clusters_of(dense);
-  result.accuracy = accuracy_of(result.clusters);
+  result.accuracy = mean_credit(result.clusters);
   result.interval = clustered_wilson(result.clusters);
-  result.dense_accuracy = accuracy_of(result.dense_clusters);
+  result.dense_accuracy = mean_credit(result.dense_clusters);
   result.dense_interval = clustered_wilson(result.dense_clusters);
   const double unit = credit_units(flow, dense);
   std::vector<int> differences;
@@ -195,7 +189,7 @@ std::optional<MeanAccuracy> mean_of_tasks(const std::vector<TaskResult>& results
   const auto add = [&](std::vector<Estimate>& to, const std::vector<std::vector<Cluster>>& tasks, double weight) {
     if (tasks.empty()) return;
     double sum = 0;
-    for (const std::vector<Cluster>& task : tasks) sum += accuracy_of(task);
+    for (const std::vector<Cluster>& task : tasks) sum += mean_credit(task);
     const auto asked = static_cast<double>(tasks.size());
     to.push_back({sum / asked, mean_wilson(tasks), weight * asked / count});
   };

@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "agents/evaluation/credits.h"
 #include "scripting/base/iso_time.h"
 #include "scripting/base/json_object.h"
 
@@ -118,7 +119,9 @@ json document_of(const store::Evaluation& evaluation) {
   for (const char* list : {"stages", "metrics", "artifacts"}) document[list] = json::array();
   for (const store::StageResult& stage : verdict.stages) document["stages"].push_back(document_of(stage));
   for (const store::Metric& metric : verdict.metrics) document["metrics"].push_back(document_of(metric));
-  for (const store::Artifact& artifact : verdict.artifacts) document["artifacts"].push_back(document_of(artifact));
+  for (const store::Artifact& artifact : verdict.artifacts) {
+    if (artifact.name != kCreditsArtifact) document["artifacts"].push_back(document_of(artifact));
+  }
   return document;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "agents/evaluation/credits.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/harness_service.h"
 #include "agents/harness/store_problem.h"
@@ -33,7 +34,9 @@ DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
   auto submission = store.get(id);
   if (!summary || !submission) no_submission(id);
   std::vector<store::Metric> metrics = store.metrics(id);
-  return {std::move(*summary), std::move(*submission), std::move(metrics)};
+  const std::optional<store::Artifact> credits = store.artifact(id, kCreditsArtifact);
+  const bool is_whole = credits && credits->size == std::ssize(credits->bytes);
+  return {std::move(*summary), std::move(*submission), std::move(metrics), is_whole ? credits->bytes : std::string()};
 }
 
 json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller) {

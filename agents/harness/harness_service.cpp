@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agents/evaluation/credits.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/language.h"
 #include "agents/harness/store_events.h"
@@ -152,7 +153,7 @@ std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, 
     caller.take(reads_);
     const auto store = stores_.borrow();
     if (!store->find_status(id)) no_submission(id);
-    return store->artifact(id, name);
+    return name == kCreditsArtifact ? std::nullopt : store->artifact(id, name);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "agents/evaluation/credits.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/harness_service.h"
 #include "agents/harness/store_problem.h"
@@ -143,7 +144,7 @@ store::Artifact HarnessService::trial_artifact(store::StudyId id, int64_t number
     const auto store = stores_.borrow();
     required_study(*store, id);
     required_trial(*store, id, number);
-    auto artifact = store->trial_artifact(id, number, name);
+    auto artifact = name == kCreditsArtifact ? std::nullopt : store->trial_artifact(id, number, name);
     if (!artifact) {
       throw HttpProblem(404, fmt::format("trial {} of study {} has no artifact \"{:.60}\"", number, id, name))
           .with("hint", fmt::format("GET /v1/studies/{}/trials/{}/evaluation lists them", id, number));

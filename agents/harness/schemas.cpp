@@ -258,12 +258,16 @@ json diff() {
   const json compared =
       object({{"name", text()}, {"task", text()}, {"tokens", integer()}, {"from", or_null(number())}, {"to", or_null(number())}},
              {"task", "tokens"});
-  return object({{"from", or_null(summary())},
-                 {"to", summary()},
-                 {"hunks", list_of(hunk)},
-                 {"unified", text()},
-                 {"settings", list_of(object({{"key", text()}, {"from", any}, {"to", any}}))},
-                 {"metrics", list_of(compared)}});
+  return object(
+      {{"from", or_null(summary())},
+       {"to", summary()},
+       {"hunks", list_of(hunk)},
+       {"unified", text()},
+       {"settings", list_of(object({{"key", text()}, {"from", any}, {"to", any}}))},
+       {"metrics", list_of(compared)},
+       {"paired",
+        or_null(object(
+            {{"tasks", integer()}, {"difference", number()}, {"low", number()}, {"high", number()}, {"p_value", number()}}))}});
 }
 
 json ranked() { return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"finished", time()}}); }

@@ -3,7 +3,9 @@
 #include <map>
 #include <tuple>
 
+#include "agents/evaluation/credits.h"
 #include "agents/harness/documents.h"
+#include "scripting/base/error.h"
 #include "store/lineage/text_diff.h"
 
 namespace sluice {
@@ -72,6 +74,26 @@ json compared_metrics(const std::optional<DiffSide>& from, const DiffSide& to) {
   return metrics;
 }
 
+std::optional<FlowDifference> difference_between(const DiffSide& from, const DiffSide& to) {
+  if (from.credits.empty() || to.credits.empty()) return std::nullopt;
+  try {
+    return difference_of_credits(to.credits, from.credits);
+  } catch (const InputError&) {
+    return std::nullopt;  // kept by another version
+  }
+}
+
+/// Of `to` beside `from` on the same questions; null where they were not asked the same.
+json paired(const std::optional<DiffSide>& from, const DiffSide& to) {
+  const std::optional<FlowDifference> difference = from ? difference_between(*from, to) : std::nullopt;
+  if (!difference) return nullptr;
+  return {{"tasks", difference->tasks},
+          {"difference", difference->difference},
+          {"low", difference->interval.low},
+          {"high", difference->interval.high},
+          {"p_value", difference->p_value}};
+}
+
 }  // namespace
 
 json diff_document(const std::optional<DiffSide>& from, const DiffSide& to, bool whole) {
@@ -84,7 +106,8 @@ json diff_document(const std::optional<DiffSide>& from, const DiffSide& to, bool
           {"hunks", std::move(hunks)},
           {"unified", diff.unified},
           {"settings", changed_settings(settings_of(from), settings_of(to))},
-          {"metrics", compared_metrics(from, to)}};
+          {"metrics", compared_metrics(from, to)},
+          {"paired", paired(from, to)}};
 }
 
 }  // namespace sluice

@@ -75,6 +75,11 @@ std::string text_of_diff(const json& diff) {
                          metric.contains("tokens") ? fmt::format(" at {} tokens", metric["tokens"].get<int64_t>()) : "",
                          text_of_change(metric));
   }
+  if (const json& paired = diff.at("paired"); !paired.is_null()) {
+    lines += fmt::format("on the same questions {:+.1f} points of accuracy (95% {:+.1f} to {:+.1f}), p = {:.2g}\n",
+                         100 * paired.at("difference").get<double>(), 100 * paired.at("low").get<double>(),
+                         100 * paired.at("high").get<double>(), paired.at("p_value").get<double>());
+  }
   const std::string unified = diff.at("unified");
   return lines + (unified.empty() ? "the scripts are the same\n" : unified);
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "agents/evaluation/credits.h"
 #include "agents/evaluation/metric_table.h"
 #include "host/weights/model_name.h"
 #include "scripting/base/error.h"
@@ -215,6 +216,7 @@ store::Verdict verdict_of(const std::string& report) {
   }
   const json& flows = root.array("flows");
   if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
+  const json credits = take_credits(document);
   const JsonObject flow(flows[0], "report, flow");
   store::Verdict verdict;
   verdict.status = status_in(flow);
@@ -228,7 +230,11 @@ store::Verdict verdict_of(const std::string& report) {
   verdict.metrics = metrics_of(flow, tasks);
   document.erase("seed");
   document["model"] = model_name(root.text("model"));
-  verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});
+  const auto keep = [&](const char* name, std::string bytes) {
+    verdict.artifacts.push_back({.name = name, .media_type = "application/json", .bytes = std::move(bytes), .size = 0});
+  };
+  keep("report.json", document.dump(2));
+  if (!credits.at("tasks").empty()) keep(kCreditsArtifact, credits.dump());
   return verdict;
 }
 

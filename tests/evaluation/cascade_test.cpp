@@ -353,6 +353,37 @@ TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
   EXPECT_EQ(run(runner, {"right"}, "s", suite).dense.size(), 3U);
 }
 
+TEST(Cascade, ATaskThatAllFlowsAnswerAlikeIsLeftOutOfMeans) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "seven", "narrow"});  // of the second task's four questions all have four
+  EXPECT_TRUE(report.dense[0].counted);
+  EXPECT_FALSE(report.dense[1].counted);
+  ASSERT_EQ(report.notes.size(), 1U);
+  EXPECT_EQ(report.notes[0], "salad 300: all flows answer alike; left out of means");
+  for (const FlowReport& flow : report.flows) {
+    EXPECT_FALSE(flow.tasks.at(1).counted) << flow.name;
+    EXPECT_DOUBLE_EQ(flow.mean->accuracy, flow.tasks.at(0).accuracy) << flow.name;
+  }
+  EXPECT_EQ(run(runner, {"right", "seven"}).notes.size(), 0U) << "two flows are often alike";
+  EXPECT_EQ(run(runner, {"right", "right", "right"}).notes.size(), 0U) << "something has to be left";
+}
+
+TEST(Cascade, HasTheDifferencesBetweenFlows) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "half", "seven", "refused"});
+  ASSERT_EQ(report.differences.size(), 3U) << "of whoever was asked";
+  EXPECT_EQ(report.differences[0].flow, "right");
+  EXPECT_EQ(report.differences[0].other, "half");
+  EXPECT_DOUBLE_EQ(report.differences[0].difference, 0.5);
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["differences"][0]["other"], "half");
+  EXPECT_EQ(json["flows"][1]["tasks"][0]["credits"], nlohmann::json::parse("[[1, 0, 1, 0], [1, 0, 1, 0]]"));
+  EXPECT_EQ(json["flows"][0]["lengths"][0]["tokens"], 256);
+  EXPECT_EQ(json["dense"]["mean"]["accuracy"], 1);
+  const std::string table = to_table(report, true);
+  EXPECT_NE(table.find("beside"), std::string::npos);
+}
+
 TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
   FakeRunner runner;
   runner.failing_prefill = 2;

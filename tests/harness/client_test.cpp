@@ -250,6 +250,11 @@ TEST(ClientText, DiffsAreColouredAsGitsAre) {
             "\x1b[1m--- a\x1b[m\n\x1b[1m+++ b\x1b[m\n\x1b[36m@@ -1 +1 @@\x1b[m\n same\n\x1b[31m--- old\x1b[m\n"
             "\x1b[32m+new \\x1b[2J\x1b[m\n\nsetting suite: full instead of quick\n");
   EXPECT_EQ(diff_text({{"unified", ""}}, true), "the scripts are the same\n");
+  json paired = {{"difference", 0.031}, {"low", -0.01}, {"high", 0.072}, {"p_value", 0.25}};
+  EXPECT_EQ(diff_text({{"unified", ""}, {"paired", paired}}, false),
+            "the scripts are the same\n\non the same questions +3.1 points of accuracy (95% -1.0 to +7.2), p = 0.25\n");
+  paired["low"] = "x";
+  EXPECT_NE(diff_text({{"unified", ""}, {"paired", paired}}, false).find("nan"), std::string::npos);
 }
 
 TEST(ClientText, ATreeShowsEachOnce) {

@@ -335,6 +335,37 @@ TEST_F(SubmissionsApi, ManyLargeDifferencesTakeTurnsAndGiveTheirMemoryBack) {
   EXPECT_LT(kept(), 100 * kMiB);
 }
 
+TEST_F(SubmissionsApi, WhatQuestionsGaveIsSecretAndPairsThem) {
+  const auto credits = [](const json& flow) {
+    const json task = {{"name", "salad"}, {"stage", "long"}, {"tokens", 4096},
+                       {"accuracy", 0.5}, {"credits", flow}, {"dense_credits", {{1, 1}, {1, 1}}}};
+    return json{{"schema", "sluice.credits/1"}, {"tasks", {task}}}.dump();
+  };
+  const auto judged = [&](int number, const std::string& bytes) {
+    const auto id = submitted(numbered(number));
+    store::Verdict verdict = passed(0.5, 2);
+    verdict.artifacts = {{"report.json", "application/json", R"({"a":1})", 0}, {"credits.json", "application/json", bytes, 0}};
+    decide(verdict);
+    return id;
+  };
+  const auto first = judged(1, credits({{1, 0}, {1, 0}}));
+  const auto second = judged(2, credits({{1, 1}, {1, 1}}));
+  const auto without = submitted(numbered(3));
+  decide(passed(0.5, 2));
+  const json listed = get(fmt::format("/v1/submissions/{}", first))["evaluation"]["artifacts"];
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(listed[0]["name"], "report.json");
+  get(fmt::format("/v1/submissions/{}/artifacts/credits.json", first), 404);
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}/evaluations", first)).dump().find("credits"), std::string::npos);
+  const json paired = get(fmt::format("/v1/submissions/{}/diff?from={}", second, first))["paired"];
+  EXPECT_EQ(paired["tasks"], 1);
+  EXPECT_NEAR(paired["difference"].get<double>(), 0.5, 1e-12);
+  EXPECT_NEAR(paired["p_value"].get<double>(), 0.5, 1e-12);
+  EXPECT_LT(paired["low"], paired["difference"]);
+  EXPECT_TRUE(get(fmt::format("/v1/submissions/{}/diff?from={}", without, first))["paired"].is_null());
+  EXPECT_TRUE(get(fmt::format("/v1/submissions/{}/diff", first))["paired"].is_null());
+}
+
 TEST_F(SubmissionsApi, ADifferenceHasLinesSettingsAndMetrics) {
   const auto old =
       submitted({{"name", "a"}, {"script", "one\ntwo\nthree\n"}, {"settings", {{"suite", "quick"}, {"seconds", 1}}}});

@@ -28,6 +28,7 @@ pageTest('a diff stands beside its parent, with the change of metrics', async (p
   const metrics = await column(page, 'Metrics before and after', 'Metric');
   assert.equal(changes[metrics.indexOf('Speed (× dense)')], '+0.50 × dense');
   assert.ok(changes.includes('−2.0 points'));
+  await page.getByText(/^On the same questions: −2\.0 points of accuracy \(95% −\d\.\d to \+\d\.\d\), p = 0\.5\.$/).waitFor();
   const speed = page.locator('tr', { has: page.getByRole('rowheader', { name: 'Speed (× dense)' }) });
   assert.match(await speed.locator('.change').getAttribute('class'), /better/);
 });
@@ -65,6 +66,10 @@ pageTest('compare shows only what differs, or everything', async (page) => {
     ['passed', 'passed', 'below threshold'],
   );
   assert.match((await cells(page, 'Speed (× dense)'))[2], /^2\.80\s*2\.75–2\.85\s*best$/);
+  const paired = (await cells(page, 'On the same questions')).map((text) => text.trim());
+  assert.equal(paired[0], 'beside this one');
+  assert.match(paired[1], /^−2\.0 points of accuracy/);
+  assert.match(paired[2], /^−54\.0 points of accuracy .*, p = 0\.0+\d+$/);
   assert.deepEqual(await cells(page, 'Pages read (%)'), []);
   await page.getByLabel('also what is the same').check();
   assert.deepEqual(

@@ -150,6 +150,15 @@ export interface DiffLine {
   text: string;
 }
 
+/** Mean accuracy of one flow less that of another on the same questions, with its 95% interval. */
+export interface Paired {
+  tasks: number;
+  difference: number;
+  low: number;
+  high: number;
+  p_value: number;
+}
+
 export interface Diff {
   from: Summary | null;
   to: Summary;
@@ -157,6 +166,8 @@ export interface Diff {
   unified: string;
   settings: { key: string; from: unknown; to: unknown }[];
   metrics: { name: string; task?: string; tokens?: number; from: number | null; to: number | null }[];
+  /** Of `to` beside `from`. Older servers have none. */
+  paired?: Paired | null;
 }
 
 export interface HarnessEvent {

@@ -1,7 +1,7 @@
 // Numbers, times and words as people read them.
 
 import { element } from './dom';
-import type { Measured } from './documents';
+import type { Measured, Paired } from './documents';
 import { kMetrics } from './metrics';
 
 interface MetricStyle {
@@ -112,6 +112,12 @@ export function areBest(name: string, values: (Measured | undefined)[]): boolean
 }
 
 const two = (number: number) => String(number).padStart(2, '0');
+
+/** "+3.1 points of accuracy (95% −1.0 to +7.2), p = 0.04". */
+export function pairedText({ difference, low, high, p_value }: Paired): string {
+  const points = (share: number) => `${share < 0 ? '−' : '+'}${Math.abs(100 * share).toFixed(1)}`;
+  return `${points(difference)} points of accuracy (95% ${points(low)} to ${points(high)}), p = ${Number(p_value.toPrecision(2))}`;
+}
 
 /** "2026-11-21 12:05:09" in the reader's time zone. */
 export function timeText(time: string | number): string {

@@ -79,6 +79,20 @@ store::Artifact text_artifact(const std::string& name, const std::string& media_
   return {.name = name, .media_type = media_type, .bytes = bytes, .size = 0};
 }
 
+/// What a hundred questions about twenty documents gave.
+json credits_document(double accuracy) {
+  json flow = json::array();
+  json dense = json::array();
+  for (int document = 0; document < 20; ++document) {
+    flow.push_back(json::array());
+    dense.push_back({1, 1, 1, 1, 1});
+    for (int i = 0; i < 5; ++i) flow.back().push_back((document * 5 + i) * 37 % 100 < std::lround(100 * accuracy) ? 1 : 0);
+  }
+  const json task = {{"name", "needle_multikey"}, {"stage", "screen"},          {"tokens", 4096},
+                     {"accuracy", accuracy},      {"credits", std::move(flow)}, {"dense_credits", std::move(dense)}};
+  return {{"schema", "sluice.credits/1"}, {"tasks", {task}}};
+}
+
 json graph_document() {
   const auto node = [](int id, const char* op, const char* stage, json inputs, const std::string& operation, const char* shape) {
     return json{{"id", id},
@@ -131,6 +145,7 @@ store::Verdict measured(Status status, const Measured& of) {
   verdict.stages.push_back(stage("speed", 9, mass));
   verdict.artifacts = {text_artifact("report.json", "application/json", R"({"schema": "sluice.eval/1"})"),
                        text_artifact("graph.json", "application/json", graph_document().dump()),
+                       text_artifact("credits.json", "application/json", credits_document(of.accuracy).dump()),
                        text_artifact("plan.txt", "text/plain", "plan\n  refresh: %0 %1\n  1 pages: %3 -> %3 (4 B a page)\n")};
   return verdict;
 }

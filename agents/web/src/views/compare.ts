@@ -1,9 +1,9 @@
 // Two to six submissions beside each other: everything, or only what differs.
 
 import { get } from '../api';
-import type { Metric, Submission } from '../documents';
+import type { Diff, Metric, Paired, Submission } from '../documents';
 import { element, replace, scrollable, section, type Child } from '../dom';
-import { areBest, measuredCell, metricNumber, metricStyle, statusCell, timeText, words } from '../format';
+import { areBest, measuredCell, metricNumber, metricStyle, pairedText, statusCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
 import { Loader } from '../loader';
@@ -91,6 +91,13 @@ function metricRows(submissions: Submission[]): Row[] {
   return [...all.filter(({ task }) => !task), ...all.filter(({ task }) => task)].map((metric) => metricRow(metric, submissions));
 }
 
+/** Accuracy of the others beside the first one's, question by question; nothing where none of them was asked the same. */
+function pairedRows(paired: (Paired | null)[]): Row[] {
+  if (paired.every((one) => one === null)) return [];
+  const [first, ...others] = paired.map((one) => ({ text: one ? pairedText(one) : '–' }));
+  return [{ group: 'Metrics', title: 'On the same questions', cells: [{ ...first, text: 'beside this one' }, ...others] }];
+}
+
 const differs = ({ cells }: Row) => new Set(cells.map(({ text }) => text)).size > 1;
 
 function tableOf(submissions: Submission[], rows: Row[]): HTMLElement {
@@ -136,8 +143,9 @@ function diffLinks(submissions: Submission[]): Child {
   );
 }
 
-function comparison(submissions: Submission[], everything: boolean): HTMLElement {
-  const rows = [generalRows, settingRows, stageRows, metricRows].flatMap((read) => read(submissions));
+function comparison(submissions: Submission[], paired: (Paired | null)[], everything: boolean): HTMLElement {
+  const [general, settings, stages, metrics] = [generalRows, settingRows, stageRows, metricRows].map((read) => read(submissions));
+  const rows = [...general, ...settings, ...stages, ...pairedRows(paired), ...metrics];
   const shown = everything ? rows : rows.filter(differs);
   return section(
     everything ? 'Everything' : 'Differences',
@@ -166,9 +174,10 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   const place = element('div');
   let wanted: string[] = [];
   let submissions: Submission[] = [];
+  let paired: (Paired | null)[] = [];
   const draw = () => {
     mixed.show(submissions);
-    keepPlaces(place, () => replace(place, comparison(submissions, all.checked)));
+    keepPlaces(place, () => replace(place, comparison(submissions, paired, all.checked)));
   };
   const load = async (stop: AbortSignal) => {
     wanted = [...new Set(ids.value.split(/[\s,#]+/).filter((part) => part !== ''))];
@@ -179,6 +188,9 @@ export const compareView: View = async ({ route, live, signal, main }) => {
       return;
     }
     submissions = await Promise.all(wanted.map((id) => get<Submission>(`/v1/submissions/${idOf(id)}`, {}, stop)));
+    const [first, ...others] = submissions;
+    const diffs = others.map(({ id }) => get<Diff>(`/v1/submissions/${id}/diff`, { from: first?.id }, stop));
+    paired = [null, ...(await Promise.all(diffs)).map((diff) => diff.paired ?? null)];
     draw();
   };
   const loader = new Loader(signal, load);

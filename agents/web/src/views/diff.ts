@@ -4,7 +4,7 @@ import { get, type Query } from '../api';
 import { highlightedLines } from '../code';
 import type { Diff, Measured, Metric, Submission } from '../documents';
 import { element, replace, section, tableHead, type Child } from '../dom';
-import { changeClass, changeText, measuredCell, metricTitle } from '../format';
+import { changeClass, changeText, measuredCell, metricTitle, pairedText } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
 import { Loader } from '../loader';
@@ -130,7 +130,11 @@ function panels(shown: Shown, isUnified: boolean, tableState: TableState): Child
     ),
     scriptSection(diff, scripts, isUnified),
     diff.settings.length > 0 && section('Settings', settingTable(diff)),
-    section('Metrics', metricTable(shown, tableState)),
+    section(
+      'Metrics',
+      diff.paired && element('p', { class: 'paired' }, `On the same questions: ${pairedText(diff.paired)}.`),
+      metricTable(shown, tableState),
+    ),
   ];
 }
 
