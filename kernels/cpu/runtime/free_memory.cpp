@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "scripting/base/control_groups.h"
+
 namespace sluice::cpu {
 namespace {
 
@@ -14,11 +16,12 @@ namespace fs = std::filesystem;
 
 /// How a version of control groups names what it knows of memory.
 struct GroupFiles {
-  fs::path mount;
   const char* limit;
   const char* used;
   const char* unused_cache;  // a line of memory.stat
 };
+constexpr GroupFiles kFirstVersion = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr GroupFiles kSecondVersion = {"memory.max", "memory.current", "inactive_file"};
 
 /// The number that the file holds; nothing if there is no such file, or no number ("max").
 std::optional<size_t> number_in(const fs::path& path) {
@@ -49,42 +52,13 @@ std::optional<size_t> left_in(const fs::path& group, const GroupFiles& files) {
   return *limit - std::min(*limit, taken);
 }
 
-/// The least that the limits of a group and of those around it leave. In a container the path may be that of the machine, whose
-/// groups are not all there.
-std::optional<size_t> left_up_from(fs::path group, const GroupFiles& files) {
-  std::optional<size_t> least;
-  for (group = group.relative_path();; group = group.parent_path()) {
-    if (const auto left = left_in(files.mount / group, files)) least = std::min(least.value_or(*left), *left);
-    if (group.empty()) return least;
-  }
-}
-
-bool names_memory(const std::string& controllers) { return ("," + controllers + ",").find(",memory,") != std::string::npos; }
-
 }  // namespace
 
 std::optional<size_t> memory_left_by_groups(const fs::path& root) {
-  const fs::path mounts = root / "sys/fs/cgroup";
-  const GroupFiles unified{mounts, "memory.max", "memory.current", "inactive_file"};
-  const GroupFiles hybrid{mounts / "unified", "memory.max", "memory.current", "inactive_file"};
-  const GroupFiles legacy{mounts / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
   std::optional<size_t> least;
-  const auto take = [&](const std::string& group, const GroupFiles& files) {
-    if (const auto left = left_up_from(group, files)) least = std::min(least.value_or(*left), *left);
-  };
-  std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // number:controllers:path; of version 2 there are no controllers
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      take(group, unified);
-      take(group, hybrid);
-    } else if (names_memory(controllers)) {
-      take(group, legacy);
-    }
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const auto left = left_in(group.folder, group.version == 1 ? kFirstVersion : kSecondVersion);
+    if (left) least = std::min(least.value_or(*left), *left);
   }
   return least;
 }
