@@ -14,6 +14,7 @@
 #include "agents/evaluation/entrant.h"
 #include "agents/evaluation/flow_differences.h"
 #include "agents/evaluation/lengths.h"
+#include "agents/evaluation/load_source.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/score.h"
 #include "agents/evaluation/speed_pairs.h"
@@ -35,7 +36,6 @@ class Cascade {
       : suite_(suite), runner_(runner), context_(context), seed_(seed), progress_(progress), speed_pairs_(suite) {}
 
   Report run(const std::vector<Contestant>& contestants) {
-    const auto started = Clock::now();
     progress_.start(planned_work(suite_, contestants.size()));
     for (const Contestant& contestant : contestants) admit(contestant);
     for (const SuiteStage& stage : suite_.stages) {
@@ -71,7 +71,7 @@ class Cascade {
       report_.flows.push_back(std::move(entrant.report));
     }
     report_.differences = differences_between(report_.flows);
-    report_.seconds = seconds_since(started);
+    report_.seconds = seconds_since(started_);
     return std::move(report_);
   }
 
@@ -316,14 +316,27 @@ class Cascade {
     return timed() == 0 || !task.is_timed ? std::vector<int>(count, 0) : speed_pairs_.of_batches(count, only_times());
   }
 
+  /// Seconds that a flow may wait for quiet before it is timed. One that had it where it was timed last does not look again. One
+  /// look is free; beyond that all flows together wait for half the time that the run has worked, at most.
+  double patience_for(const Entrant& entrant) const {
+    if (entrant.had_quiet) return 0;
+    const double worked = seconds_since(started_) - waited_;
+    const double allowed = std::max(worked / 2 - waited_, entrant.waited == 0 ? kOneLook : 0);
+    return std::min(suite_.speed_patience - entrant.waited, allowed);
+  }
+
   void time(Entrant& entrant, const SuiteTask& task, const PrefilledBatch& batch, const Answers& answers, int pairs) {
     const auto started = Clock::now();
     progress_.show("speed", title_of(task), entrant.report.name);
     const bool is_first = entrant.timed.empty() && entrant.timed_parts.empty();
     entrant.attempt("speed", [&] {
       try {
-        entrant.timed_parts.push_back(
-            runner_.measure(batch, entrant.candidate->plan, answers, {suite_.speed_batch, pairs, is_first ? 2 : 1}));
+        const SpeedOptions options{suite_.speed_batch, pairs, is_first ? 2 : 1, patience_for(entrant)};
+        entrant.timed_parts.push_back(runner_.measure(batch, entrant.candidate->plan, answers, options));
+        const TimingConditions& conditions = entrant.timed_parts.back().conditions;
+        entrant.had_quiet = conditions.had_quiet().value_or(true);
+        entrant.waited += conditions.waited;
+        waited_ += conditions.waited;
       } catch (const InputError& error) {
         entrant.leave_untimed(error);
       }
@@ -337,6 +350,8 @@ class Cascade {
   const Seed& seed_;
   Progress& progress_;
   SpeedPairs speed_pairs_;
+  const Clock::time_point started_ = Clock::now();
+  double waited_ = 0;                             // seconds, for quiet
   std::vector<AskedQuestion> pending_questions_;  // of a task that has not come to its end
   std::vector<Entrant> entrants_;
   Report report_;

@@ -23,6 +23,8 @@ struct Entrant {
   std::vector<TaskSpeed> timed;        // by task
   std::vector<TaskSpeed> timed_parts;  // by batch, of the task that runs
   double timing_seconds = 0;
+  double waited = 0;       // seconds, for quiet
+  bool had_quiet = false;  // where it was timed last, as far as that is known
 
   bool is_timed() const { return candidate && timing; }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agents/evaluation/statistics.h"
+#include "agents/evaluation/timing_conditions.h"
 
 namespace sluice {
 
@@ -89,6 +90,7 @@ struct TaskSpeed {
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
   int strayed = 0;           // questions whose answer was another than the one that was scored
   int compared = 0;          // questions whose answer was scored
+  TimingConditions conditions;
 };
 
 /// Decode throughput of the flow over that of dense attention, and what the flow read: means over tasks, each of which counts
@@ -103,6 +105,7 @@ struct SpeedResult {
   double pages_read = 1;
   double limit = 1;
   std::vector<double> mass;  // [layers]
+  TimingConditions conditions;
   std::vector<TaskSpeed> tasks;
 };
 

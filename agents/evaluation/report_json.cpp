@@ -96,6 +96,28 @@ ordered_json to_json(const TaskSpeed& task) {
   return json;
 }
 
+ordered_json to_json(const ClockSummary& clocks) {
+  return {{"samples", clocks.samples},
+          {"sm_mhz", clocks.sm_mhz},
+          {"sm_mhz_low", clocks.least_sm_mhz},
+          {"sm_mhz_limit", clocks.sm_limit_mhz},
+          {"memory_mhz", clocks.memory_mhz},
+          {"held_by", clocks.held_by},
+          {"other_processes", clocks.other_processes ? ordered_json(*clocks.other_processes) : ordered_json()}};
+}
+
+/// What is not known is null.
+void put(ordered_json& json, const TimingConditions& conditions) {
+  const std::optional<bool> quiet = conditions.had_quiet();
+  const std::optional<OthersLoad> others = conditions.others();
+  const std::optional<ClockSummary> clocks = summary_of(conditions.clocks);
+  json["quiet"] = quiet ? ordered_json(*quiet) : ordered_json();
+  json["others_busy"] = others ? ordered_json(others->busy) : ordered_json();
+  json["cores"] = others ? ordered_json(others->cores) : ordered_json();
+  json["waited"] = conditions.waited;
+  json["clocks"] = clocks ? to_json(*clocks) : ordered_json();
+}
+
 ordered_json speedup_of(const SpeedResult& speed) {
   ordered_json json;
   put(json, speed.speedup);
@@ -105,6 +127,7 @@ ordered_json speedup_of(const SpeedResult& speed) {
   json["pairs"] = speed.pairs;
   json["dense_tokens_per_second"] = speed.dense_tokens_per_second;
   json["flow_tokens_per_second"] = speed.flow_tokens_per_second;
+  put(json, speed.conditions);
   json["tasks"] = ordered_json::array();
   for (const TaskSpeed& task : speed.tasks) json["tasks"].push_back(to_json(task));
   return json;

@@ -7,6 +7,7 @@
 
 #include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
+#include "agents/evaluation/report_conditions.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
 
@@ -178,7 +179,7 @@ TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, Op
   append(row, cells(flow.tasks, columns, Side::kFlow));
   if (has_mean(columns)) row.push_back(mean_cell(flow.mean));
   if (flow.speed) {
-    append(row, {speed_cell(*flow.speed), pages_cell(*flow.speed), mass_cell(*flow.speed)});
+    append(row, {speed_cell(*flow.speed) + mark_of(*flow.speed), pages_cell(*flow.speed), mass_cell(*flow.speed)});
   } else {
     row.insert(row.end(), 3, "-");
   }
@@ -346,8 +347,8 @@ std::string to_table(const Report& report, bool details) {
   const bool any_scores = std::any_of(report.flows.begin(), report.flows.end(), has_score);
   std::string text = report.suite == kTracesAlone ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
   if (details && !report.dense.empty() && !report.flows.empty()) {
-    for (const std::string& table :
-         {task_table(report), mean_table(report), difference_table(report), length_table(report), speed_table(report)}) {
+    for (const std::string& table : {task_table(report), mean_table(report), difference_table(report), length_table(report),
+                                     speed_table(report), conditions_table(report)}) {
       if (!table.empty()) text += "\n" + table;
     }
   }
@@ -368,6 +369,7 @@ std::string to_table(const Report& report, bool details) {
     if (flow.prefill == "dense")
       text += fmt::format("\n{}: prompts were computed densely; only answers have its pattern.\n", flow.name);
   }
+  text += conditions_notes(report);
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
   if (std::any_of(report.dense.begin(), report.dense.end(), [](const TaskResult& task) { return task.loss.has_value(); })) {

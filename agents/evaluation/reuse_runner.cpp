@@ -12,6 +12,7 @@
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/rule_check.h"
+#include "agents/evaluation/timing_watch.h"
 #include "agents/tasks/rng.h"
 #include "kernels/device/recompute_rule.h"
 #include "scripting/base/error.h"
@@ -266,11 +267,13 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
     return prompt;
   };
   with_engine(batch, plan, [&](Engine& reusing) {
+    TimingWatch watch(device_, options.patience);
     {  // nobody's first prompt is timed
       const PrefilledPrompt prompt = drawn();
       time_first_token(dense, request_for(prompt));
       time_first_token(reusing, with_segments(request_for(prompt), batch, rule));
     }
+    watch.begin();
     for (int pair = 0; pair < pairs; ++pair) {
       const PrefilledPrompt prompt = drawn();
       speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
@@ -283,6 +286,7 @@ TaskSpeed ReuseRunner::measure(const PrefilledBatch& prefilled, const Plan& plan
       const int copied = first.result.copied_tokens - first.result.recomputed_tokens;
       computed += 1 - static_cast<double>(copied) / static_cast<double>(prompt.tokens.size());
     }
+    speed.conditions = watch.end();
   });
   speed.generated = pairs;
   speed.pages_read = computed / pairs;

@@ -36,8 +36,8 @@ class ReuseRunner final : public Runner {
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
-  /// Times the first token of prompts like those of the batch, but for their own first token, one at a time. `pages_read` is the
-  /// share of the prompt's rows that are computed in the upper layers.
+  /// Waits for quiet, then times the first token of prompts like those of the batch, but for their own first token, one at a
+  /// time. `pages_read` is the share of the prompt's rows that are computed in the upper layers.
   TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
                     const SpeedOptions& options) override;
 

@@ -52,6 +52,7 @@ struct SpeedOptions {
   int batch = 8;
   int pairs = 2;  // of a task whose questions are answered soon; of others fewer
   int least = 1;
+  double patience = 0;  // seconds to wait at most for others to leave enough cores idle
 };
 
 /// What the prompts of a batch were answered with, in their order.

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "agents/evaluation/answering.h"
+#include "agents/evaluation/timing_watch.h"
 #include "agents/tasks/rng.h"
 #include "host/serving/engine.h"
 #include "scripting/base/error.h"
@@ -234,15 +235,18 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
   const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), most_of_text, rng);
   speed.batch = static_cast<int>(questions.size());
 
+  TimingWatch watch(device, options.patience);
   Side dense(questions, device, model, nullptr);
   Side flow(questions, device, model, &plan);
   const int pairs = pairs_of(questions, options);
+  watch.begin();
   for (int pair = 0; pair < pairs; ++pair) {
     const bool dense_first = rng.below(2) == 0;
     if (dense_first) speed.seconds.slow.push_back(dense.run());
     speed.seconds.fast.push_back(flow.run());
     if (!dense_first) speed.seconds.slow.push_back(dense.run());
   }
+  speed.conditions = watch.end();
   compare(questions, flow, answers, speed);
   speed.generated = static_cast<double>(flow.tokens()) * pairs;
   const EngineStats stats = flow.stats();
@@ -274,6 +278,7 @@ TaskSpeed united(std::vector<TaskSpeed> batches) {
     for (size_t layer = 0; layer < batch.mass.size(); ++layer) all.mass[layer] += weight * batch.mass[layer];
     all.strayed += batch.strayed;
     all.compared += batch.compared;
+    all.conditions.add(batch.conditions);
   }
   all.pages_read /= pairs;
   all.limit = std::exp(limits / pairs);
@@ -303,6 +308,7 @@ SpeedResult speed_of(std::vector<TaskSpeed> tasks) {
     dense_seconds += std::accumulate(task.seconds.slow.begin(), task.seconds.slow.end(), 0.0);
     flow_seconds += std::accumulate(task.seconds.fast.begin(), task.seconds.fast.end(), 0.0);
     generated += task.generated;
+    result.conditions.add(task.conditions);
     result.pages_read += task.pages_read / n;
     limits += std::log(task.limit) / n;
     for (size_t layer = 0; layer < task.mass.size(); ++layer) result.mass[layer] += task.mass[layer] / n;

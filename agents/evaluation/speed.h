@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-/// Answers questions of `batch` once more, by dense attention and by the flow in turn, each in an engine and a
-/// pool of its own, and times every decode step up to the last that is scored. The requests are those whose answers were scored:
-/// same prompts, seeds and steps, so a flow cannot act otherwise where it is timed, and what it answers now is compared with what
-/// it answered then. Pages and attention mass are of the same steps. Throws what engines throw.
+/// Waits for quiet, then answers questions of `batch` once more, by dense attention and by the flow in turn, each in an engine
+/// and a pool of its own, and times every decode step up to the last that is scored. The requests are those whose answers were
+/// scored: same prompts, seeds and steps, so a flow cannot act otherwise where it is timed, and what it answers now is compared
+/// with what it answered then. Pages and attention mass are of the same steps. Throws what engines throw.
 TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Device& device, const Model& model, const Plan& plan,
                          const SpeedOptions& options);
 

@@ -50,6 +50,7 @@ Suite quick_suite() {
   Suite suite;
   suite.name = "quick";
   suite.speed_pairs = 96;  // of answers as long as these a few are timed
+  suite.speed_patience = 3;
   suite.leaves_to_mini = true;
   suite.stages.push_back({"short", kThreshold, {}});
   for (const char* task : {"needle_multikey", "needle_multivalue", "needle_multiquery", "variable_tracking", "salad"}) {

@@ -53,7 +53,8 @@ struct Suite {
   std::vector<SuiteStage> stages;
   // Speed: questions of each task are answered by flow and dense attention in turn, `batch` at a time.
   int speed_batch = 8;
-  int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
+  int speed_pairs = 24;        // of all tasks together, if their questions are answered soon; 0: speed is not measured
+  double speed_patience = 10;  // seconds that a flow waits at most, in all, for others to leave enough cores idle
   /// Tasks at contexts that the model does not have are left out, not refused.
   bool leaves_out_long = false;
   /// At named lengths (SuiteChanges::tokens) the last stage alone has a threshold, so that every flow has all figures.

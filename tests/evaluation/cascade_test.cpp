@@ -8,6 +8,7 @@
 #include <set>
 
 #include "agents/evaluation/caching_runner.h"
+#include "agents/evaluation/load_source.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/speed.h"
 #include "tests/evaluation/fake_runner.h"
@@ -443,6 +444,35 @@ TEST(Cascade, SpeedThatCannotBeMeasuredDoesNotTakeBackAPass) {
   EXPECT_EQ(report.flows[0].message, "no room to time it");
   EXPECT_EQ(report.flows[0].hint, "shorten it");
   EXPECT_FALSE(report.flows[0].speed.has_value());
+}
+
+TEST(Cascade, AFlowThatHadQuietDoesNotLookForItAgain) {
+  FakeRunner runner;
+  run(runner, {"right"});
+  const std::vector<double>& patience = runner.patience.at("right");
+  ASSERT_GT(patience.size(), 1U);
+  EXPECT_GE(patience[0], kOneLook);
+  for (size_t i = 1; i < patience.size(); ++i) EXPECT_EQ(patience[i], 0);
+}
+
+// This run takes milliseconds.
+TEST(Cascade, NoRunWaitsForQuietLongerThanHalfOfItsWork) {
+  FakeRunner runner;
+  const Report report = run(runner, {"restless", "half"});
+  const std::vector<double>& patience = runner.patience.at("restless");
+  ASSERT_GT(patience.size(), 1U);
+  EXPECT_GE(patience[0], kOneLook) << "a look is free";
+  for (size_t i = 1; i < patience.size(); ++i) EXPECT_LT(patience[i], report.seconds / 2);
+  EXPECT_GE(runner.patience.at("half").at(0), kOneLook);
+}
+
+TEST(Cascade, NoFlowWaitsForQuietLongerThanItsSuiteAllows) {
+  Suite suite = small_suite();
+  suite.speed_patience = 0.03125;
+  FakeRunner runner;
+  const Report report = run(runner, {"restless"}, "s", suite);
+  EXPECT_EQ(runner.patience.at("restless").at(0), 0.03125);
+  EXPECT_EQ(report.flows[0].speed.value().conditions.waited, 0.03125) << "of all tasks";
 }
 
 TEST(Cascade, QuestionsFollowFromTheSeedAloneWhateverFlowsTakePart) {

@@ -26,8 +26,9 @@ class FakeBatch : public PrefilledBatch {
 };
 
 /// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "large" (memory runs out),
-/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers
-/// otherwise where it is timed. Dense is right unless `dense` says otherwise.
+/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, "restless"
+/// is timed while others keep both cores busy, and "strays" answers otherwise where it is timed. Dense is right unless `dense`
+/// says otherwise.
 class FakeRunner : public Runner {
  public:
   Candidate prepare(const FlowScript& script) override {
@@ -63,7 +64,7 @@ class FakeRunner : public Runner {
     if (name == "large") throw std::bad_alloc();
     std::vector<Generation> generations;
     for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
-      const bool right = name == "right" || name == "narrow" || name == "hasty" || name == "strays" ||
+      const bool right = name == "right" || name == "restless" || name == "narrow" || name == "hasty" || name == "strays" ||
                          (name == "half" && generations.size() % 2 == 0) || (name == "seven" && generations.size() % 10 < 7);
       generations.push_back({right ? sample.answer : "nothing", true, {}});
       asked.insert(sample.prompt);
@@ -85,6 +86,10 @@ class FakeRunner : public Runner {
     speed.limit = 4;
     speed.compared = given.flow != nullptr ? static_cast<int>(given.flow->size()) : 0;
     if (name == "strays") speed.strayed = speed.compared;
+    patience[name].push_back(options.patience);
+    speed.conditions.wanted_cores = 2;
+    speed.conditions.waited = std::max(0.0, options.patience);
+    speed.conditions.load = {.seconds = 1, .own = 0, .cores = 2, .on_cores = {name == "restless" ? 1.5 : 0.125, 2}, .group = {}};
     EXPECT_EQ(given.dense.size(), dynamic_cast<const FakeBatch&>(batch).samples.size());
     return speed;
   }
@@ -101,8 +106,9 @@ class FakeRunner : public Runner {
   int prefills = 0;
   std::map<std::string, int> decodes;
   std::set<std::string> asked;
-  std::map<std::string, int> measured;  // batches
-  std::vector<std::string> timed;       // the first prompt of each
+  std::map<std::string, int> measured;                  // batches
+  std::vector<std::string> timed;                       // the first prompt of each
+  std::map<std::string, std::vector<double>> patience;  // for each
 };
 
 inline Suite small_suite() {

@@ -11,6 +11,7 @@
 #include "agents/evaluation/cascade.h"
 #include "agents/evaluation/documents.h"
 #include "agents/evaluation/engine_runner.h"
+#include "agents/evaluation/load_source.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/single_head.h"
 #include "agents/evaluation/speed.h"
@@ -83,6 +84,8 @@ TEST_F(MiniEvaluation, ReportsSpeedPagesAndMass) {
     EXPECT_LE(flow.speed->speedup.low, flow.speed->speedup.ratio);
     EXPECT_GE(flow.speed->speedup.high, flow.speed->speedup.ratio);
     ASSERT_EQ(flow.speed->mass.size(), 8U);
+    EXPECT_EQ(flow.speed->conditions.wanted_cores, device_->info().threads);
+    EXPECT_EQ(flow.speed->conditions.load.has_value(), LinuxLoad().read().has_value());
   }
   EXPECT_EQ(report.flows[0].speed->pages_read, 1);
   for (const double mass : report.flows[0].speed->mass) EXPECT_NEAR(mass, 1, 1e-5);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agents/evaluation/load_source.h"
 #include "tests/evaluation/fake_runner.h"
 
 namespace sluice::test {
@@ -72,6 +73,58 @@ TEST(Report, DetailsHaveARowForEachFlowAndTask) {
     rows += line.find("needle_multiquery 256  needle_multiquery  256") != std::string::npos;
   EXPECT_EQ(rows, 4U) << "accuracy and speed of two flows\n" << table;
   for (const char* part : {"lost", "gained", "  p\n"}) EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
+TEST(Report, SpeedWithoutQuietIsMarked) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "restless"});
+  const auto json = nlohmann::json::parse(to_json(report));
+  const auto& quiet = json["flows"][0]["speedup"];
+  EXPECT_EQ(quiet["quiet"], true);
+  EXPECT_EQ(quiet["others_busy"], 0.125);
+  const auto& restless = json["flows"][1]["speedup"];
+  EXPECT_EQ(restless["quiet"], false);
+  EXPECT_EQ(restless["others_busy"], 1.5);
+  EXPECT_EQ(restless["cores"], 2);
+  EXPECT_GE(restless["waited"], kOneLook);
+  EXPECT_TRUE(restless["clocks"].is_null());
+  const std::string table = to_table(report);
+  const std::vector<std::string> lines = lines_of(table);
+  EXPECT_EQ(lines[3].find('*'), std::string::npos) << table;
+  EXPECT_NE(lines[4].find("x 2.00–2.00 *"), std::string::npos) << table;
+  EXPECT_NE(table.find("others kept cores busy while these were timed: restless (1.5 of 2)."), std::string::npos) << table;
+  EXPECT_EQ(table.find("held down"), std::string::npos) << table;
+  EXPECT_NE(to_table(report, true).find("others busy  cores  waited (s)\n"), std::string::npos) << to_table(report, true);
+}
+
+TEST(Report, WhatIsNotKnownOfTheMachineIsNull) {
+  Report report;
+  report.flows.emplace_back().speed.emplace();
+  const auto speed = nlohmann::json::parse(to_json(report))["flows"][0]["speedup"];
+  for (const char* key : {"quiet", "others_busy", "cores", "clocks"}) {
+    ASSERT_TRUE(speed.contains(key)) << key;
+    EXPECT_TRUE(speed[key].is_null()) << key;
+  }
+  EXPECT_EQ(to_table(report).find('*'), std::string::npos);
+}
+
+TEST(Report, TellsHowFastAGpuRan) {
+  Report report;
+  FlowReport& flow = report.flows.emplace_back();
+  flow.name = "quest";
+  flow.speed.emplace().conditions.clocks = {{1500, 1980, 2619, false, {"power_cap"}, 1}, {1320, 1980, 2619, false, {}, {}}};
+  const auto clocks = nlohmann::json::parse(to_json(report))["flows"][0]["speedup"]["clocks"];
+  EXPECT_EQ(clocks["samples"], 2);
+  EXPECT_EQ(clocks["sm_mhz"], 1410);
+  EXPECT_EQ(clocks["sm_mhz_low"], 1320);
+  EXPECT_EQ(clocks["sm_mhz_limit"], 1980);
+  EXPECT_EQ(clocks["memory_mhz"], 2619);
+  EXPECT_EQ(clocks["held_by"], nlohmann::json({"power_cap"}));
+  EXPECT_EQ(clocks["other_processes"], 1);
+  const std::string held = "clocks were held down while these were timed: quest (power_cap, 1410 of 1980 MHz).";
+  EXPECT_NE(to_table(report).find(held), std::string::npos) << to_table(report);
+  report.dense.emplace_back();
+  EXPECT_NE(to_table(report, true).find("power_cap  1\n"), std::string::npos) << to_table(report, true);
 }
 
 TaskResult problems(const std::string& file, int k, double pass) {

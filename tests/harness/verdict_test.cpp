@@ -109,12 +109,24 @@ TEST(Verdict, HasSpeedWithTheMassOfEachLayer) {
   EXPECT_EQ(speed["ratio"], 2);
   EXPECT_EQ(speed["low"], 1.5);
   EXPECT_EQ(speed["pages_read"], 0.25);
+  EXPECT_TRUE(speed["quiet"].is_null()) << "nobody looked";
   EXPECT_EQ(metric(verdict, "mass").value, 0.75);
   EXPECT_EQ(metric(verdict, "speedup").unit, "x dense");
   EXPECT_EQ(metric(verdict, "accuracy").value, 0.75) << "the mean of four tasks";
   EXPECT_EQ(metric(verdict, "loss").value, 0.25) << "of those that have it";
   EXPECT_EQ(metric(verdict, "loss", "text").low, 0.25);
   EXPECT_EQ(metric(verdict, "accuracy", "trace").value, 1);
+}
+
+TEST(Verdict, TellsUnderWhatSpeedWasMeasured) {
+  Report report = whole_report();
+  TimingConditions& conditions = report.flows[0].speed->conditions;
+  conditions.load = {.seconds = 1, .own = 0, .cores = 2, .on_cores = {1.5, 2}, .group = {}};
+  conditions.clocks = {{1410, 1980, 2619, false, {"power_cap"}, 0}};
+  const json speed = json::parse(verdict_of(to_json(report)).stages.at(4).details);
+  EXPECT_EQ(speed["quiet"], false);
+  EXPECT_EQ(speed["others_busy"], 1.5);
+  EXPECT_EQ(speed["clocks"]["held_by"], json({"power_cap"}));
 }
 
 // Flows with flow.pattern are timed, and nobody knows the mass that they cover.
