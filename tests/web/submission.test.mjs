@@ -26,6 +26,31 @@ pageTest('a submission tells all that is known of it', async (page) => {
   assert.deepEqual(await column(page, 'Attempts', 'Outcome'), ['judged']);
 });
 
+pageTest('what others did while a flow was timed stands with its speed', async (page) => {
+  const conditions = { quiet: true, others_busy: 0.02, cores: 2, waited: 0.1, clocks: null };
+  await page.route('**/v1/submissions/1', async (route) => {
+    const response = await route.fetch();
+    const submission = await response.json();
+    Object.assign(submission.evaluation.stages.at(-1).details, conditions);
+    await route.fulfill({ response, json: submission });
+  });
+  await visit(page, '#/submissions/1');
+  const speed = page.locator('.stages > li').last();
+  await speed.getByText('ratio 1.4').waitFor();
+  assert.doesNotMatch(await speed.innerText(), /busy|waited|GPU/);
+  const clocks = { samples: 9, sm_mhz: 1410.4, sm_mhz_low: 1395, sm_mhz_limit: 1980, memory_mhz: 2619 };
+  Object.assign(conditions, { quiet: false, others_busy: 1.31, waited: 3 });
+  conditions.clocks = { ...clocks, held_by: ['power_cap', 'hw_slowdown'], other_processes: 1 };
+  await page.reload();
+  await speed.getByText('Others kept 1.3 of 2 cores busy while it was timed, after 3.0 s of waiting for quiet.').waitFor();
+  await speed
+    .getByText(
+      'GPU at 1410 of 1980 MHz on average, at least 1395 · memory at 2619 MHz · held down by power cap, hw slowdown · ' +
+        'other processes on it: 1',
+    )
+    .waitFor();
+});
+
 pageTest('artifacts are downloaded, not shown', async (page) => {
   await visit(page, '#/submissions/1');
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'report.json' }).click()]);

@@ -66,12 +66,33 @@ export interface Task {
   counted?: boolean;
 }
 
+/** Of a GPU while a flow was timed; missing figures are null. */
+export interface Clocks {
+  samples: number;
+  sm_mhz: number;
+  sm_mhz_low: number;
+  sm_mhz_limit: number;
+  memory_mhz: number;
+  held_by: string[];
+  other_processes: number | null;
+}
+
 export interface Stage {
   stage: string;
   status: string;
   seconds: number;
   message: string;
-  details: { tasks?: Task[]; mass?: number[]; [key: string]: unknown };
+  details: {
+    tasks?: Task[];
+    mass?: number[];
+    /** Of stage speed; null where it is not known, and missing in older evaluations. */
+    quiet?: boolean | null;
+    others_busy?: number | null;
+    cores?: number | null;
+    waited?: number;
+    clocks?: Clocks | null;
+    [key: string]: unknown;
+  };
 }
 
 export interface Artifact {

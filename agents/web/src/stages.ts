@@ -4,6 +4,7 @@ import type { Evaluation, Stage, Task } from './documents';
 import { element, scrollable, tableHead, type Child } from './dom';
 import { changeText, durationText, measuredCell, measuredText, words } from './format';
 import { intervalPlot } from './interval_plot';
+import { kConditions, timingConditions } from './timing_conditions';
 
 /** What the flow lost: questions answered less well, or nats a token of a text. */
 function lostCell(task: Task): HTMLElement {
@@ -51,7 +52,7 @@ function taskTable(stage: string, tasks: Task[]): HTMLElement {
 /** What else a stage says of itself: numbers and words, in a line. */
 function otherDetails(stage: Stage): Child {
   const told = Object.entries(stage.details)
-    .filter(([key, value]) => key !== 'tasks' && key !== 'mass' && (typeof value === 'number' || typeof value === 'string'))
+    .filter(([key, value]) => !kConditions.includes(key) && (typeof value === 'number' || typeof value === 'string'))
     .map(([key, value]) => `${words(key)} ${typeof value === 'number' ? Number(value.toPrecision(4)) : value}`);
   return told.length > 0 && element('p', { class: 'muted' }, told.join(' · '));
 }
@@ -73,6 +74,7 @@ export function stageList(evaluation: Evaluation): HTMLElement {
           stage.seconds > 0 && element('span', { class: 'muted' }, ` ${durationText(stage.seconds)}`),
         ),
         stage.message && element('p', { class: 'message' }, stage.message),
+        ...timingConditions(stage),
         otherDetails(stage),
         tasks && tasks.length > 0 && taskTable(stage.stage, tasks),
       ),
