@@ -23,6 +23,8 @@ struct DeviceInfo {
   int most_group = 16;  // query heads that may share a KV head
   /// Operations return before they are done, so that the host has time to prepare the next pass.
   bool works_beside_host = false;
+  /// It compiles kernels for each flow, which takes seconds where nobody has before.
+  bool compiles_kernels = false;
 };
 
 /// A device: memory, the operations of a model, and flows. Not thread-safe: one engine thread owns it. Operations of a

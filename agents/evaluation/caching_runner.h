@@ -20,6 +20,7 @@ class CachingRunner final : public Runner {
   /// `inner` must outlive this.
   CachingRunner(Runner& inner, size_t bytes) : inner_(inner), most_bytes_(bytes) {}
 
+  void announce(std::span<const FlowScript> scripts) override { inner_.announce(scripts); }
   Candidate prepare(const FlowScript& script) override { return inner_.prepare(script); }
   std::optional<std::string> check_numerically(const Candidate& candidate) override {
     return inner_.check_numerically(candidate);

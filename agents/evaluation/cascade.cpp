@@ -37,6 +37,10 @@ class Cascade {
 
   Report run(const std::vector<Contestant>& contestants) {
     progress_.start(planned_work(suite_, contestants.size()));
+    std::vector<FlowScript> scripts;
+    for (const Contestant& contestant : contestants) scripts.push_back(contestant.script);
+    progress_.show("verify", "", "");
+    runner_.announce(scripts);
     for (const Contestant& contestant : contestants) admit(contestant);
     for (const SuiteStage& stage : suite_.stages) {
       if (!contestants.empty() && alive() == 0 && timed() == 0) break;

@@ -24,7 +24,10 @@ const EngineBatch& engine_batch(const PrefilledBatch& batch) {
 
 }  // namespace
 
-Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
+namespace {
+
+/// For the model; not compiled for the device.
+Candidate plan_flow(const FlowScript& script, const ModelConfig& config) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
   const auto leave_windows = [&](Plan& program) {
@@ -33,16 +36,43 @@ Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Devi
   };
   leave_windows(plan);
   for (Plan& variant : plan.variants) leave_windows(variant);
-  require_device_takes(plan, device.info().name);
-  for (const Plan* program : plan.programs()) {
+  return {std::move(traced), std::move(plan)};
+}
+
+}  // namespace
+
+Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
+  Candidate candidate = plan_flow(script, config);
+  require_device_takes(candidate.plan, device.info().name);
+  for (const Plan* program : candidate.plan.programs()) {
     check_cache_size(*program);
     if (program->graph.selection() != kNoNode) device.compile(*program, config.layers, config.kv_heads);
   }
-  return {std::move(traced), std::move(plan)};
+  return candidate;
+}
+
+void announce_flows(std::span<const FlowScript> scripts, const ModelConfig& config, Device& device, const TraceJudge* traces) {
+  if (!device.info().compiles_kernels) return;
+  std::vector<Plan> plans;
+  for (const FlowScript& script : scripts) {
+    try {
+      const Candidate candidate = plan_flow(script, config);
+      for (const Plan* program : candidate.plan.programs()) {
+        if (program->graph.selection() != kNoNode) plans.push_back(*program);
+      }
+      if (traces == nullptr) continue;
+      for (Plan& plan : traces->plans_of(script)) plans.push_back(std::move(plan));
+    } catch (const InputError&) {
+      continue;  // whoever prepares it says so
+    }
+  }
+  device.compile_ahead(plans);
 }
 
 EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer, TraceJudge* traces)
     : device_(device), model_(model), tokenizer_(tokenizer), traces_(traces), room_(room_on(device)) {}
+
+void EngineRunner::announce(std::span<const FlowScript> scripts) { announce_flows(scripts, model_.config(), device_, traces_); }
 
 Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(script, model_.config(), device_); }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace sluice {
 
 /// Traces a flow for a model and compiles it for the device, which then refuses it nowhere else. Throws InputError or FlowError.
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device);
+/// What prepare_flow makes of each script for a model, and `traces` (or null) for its own, is compiled ahead where that takes
+/// long.
+void announce_flows(std::span<const FlowScript> scripts, const ModelConfig& config, Device& device, const TraceJudge* traces);
 
 /// Runs flows and dense attention through the serving loop. Owned by one thread, like the device.
 class EngineRunner : public Runner {
@@ -23,6 +27,7 @@ class EngineRunner : public Runner {
   /// All must outlive the runner. `traces` may be null.
   EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer, TraceJudge* traces = nullptr);
 
+  void announce(std::span<const FlowScript> scripts) override;
   Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
   std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& candidate) override;

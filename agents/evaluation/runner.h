@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,8 @@ struct Candidate {
 class Runner {
  public:
   virtual ~Runner() = default;
+  /// These come to `prepare` next, one by one: what takes long in it may be done for all of them at once.
+  virtual void announce(std::span<const FlowScript> /*scripts*/) {}
   /// Traces and compiles a flow for the model and the device. Throws InputError or FlowError.
   virtual Candidate prepare(const FlowScript& script) = 0;
   /// Compares the device with the float64 reference; what disagrees, or nothing.

@@ -224,12 +224,46 @@ double TraceJudge::dense_error(const FlowGraph& traced) {
   return sum / count;
 }
 
+FlowGraph TraceJudge::trace(const FlowScript& script) const {
+  return script.trace({.head_dim = trace_.head_dim(),
+                       .group = trace_.query_heads() / trace_.kv_heads(),
+                       .layers = trace_.model_layers,
+                       .heads = trace_.query_heads()});
+}
+
+std::vector<FlowGraph> TraceJudge::programs_of(FlowGraph& traced) const {
+  std::vector<FlowGraph> programs = std::exchange(traced.variants, {});
+  programs.insert(programs.begin(), traced);
+  return programs;
+}
+
+std::vector<TraceJudge::WeighedPlan> TraceJudge::weighed_plans(std::vector<FlowGraph> programs) const {
+  std::vector<WeighedPlan> plans;
+  for (FlowGraph& program : programs) {
+    const std::map<int, int> counts = sparse_layers(program, trace_.model_layers);
+    if (counts.empty()) program.patterns = {};
+    if (program.patterns.empty() && (programs.size() == 1 || !counts.empty())) {
+      plans.push_back({compile_for_one_layer(program, device_), programs.size() == 1 ? 1.0 : counts.begin()->second});
+    }
+    for (const auto& [pattern, count] : program.patterns.empty() ? std::map<int, int>() : counts) {
+      FlowGraph of_layers = program;
+      if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
+      plans.push_back({compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), static_cast<double>(count)});
+    }
+  }
+  return plans;
+}
+
+std::vector<Plan> TraceJudge::plans_of(const FlowScript& script) const {
+  FlowGraph traced = trace(script);
+  std::vector<Plan> plans;
+  for (WeighedPlan& weighed : weighed_plans(programs_of(traced))) plans.push_back(std::move(weighed.plan));
+  return plans;
+}
+
 TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) {
   const int layers = trace_.model_layers;
-  FlowGraph traced = script.trace({.head_dim = trace_.head_dim(),
-                                   .group = trace_.query_heads() / trace_.kv_heads(),
-                                   .layers = layers,
-                                   .heads = trace_.query_heads()});
+  FlowGraph traced = trace(script);
   if (asked != nullptr) {
     if (const auto difference = difference_between(*asked, traced)) {
       throw InputError(
@@ -237,8 +271,7 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
           "loops over heads, budgets and constants may follow the shape of a model; page size, layers and fields may not");
     }
   }
-  std::vector<FlowGraph> programs = std::exchange(traced.variants, {});
-  programs.insert(programs.begin(), traced);
+  std::vector<FlowGraph> programs = programs_of(traced);
   double sparse = 0;
   for (const FlowGraph& program : programs) {
     for (const auto& [pattern, count] : sparse_layers(program, layers)) sparse += static_cast<double>(count) / layers;
@@ -261,18 +294,7 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
       }
     });
   };
-  for (FlowGraph& program : programs) {
-    const std::map<int, int> counts = sparse_layers(program, layers);
-    if (counts.empty()) program.patterns = {};
-    if (program.patterns.empty() && (programs.size() == 1 || !counts.empty())) {
-      add_all(compile_for_one_layer(program, device_), programs.size() == 1 ? 1 : counts.begin()->second);
-    }
-    for (const auto& [pattern, count] : program.patterns.empty() ? std::map<int, int>() : counts) {
-      FlowGraph of_layers = program;
-      if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
-      add_all(compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), count);
-    }
-  }
+  for (const WeighedPlan& weighed : weighed_plans(std::move(programs))) add_all(weighed.plan, weighed.weight);
   TraceResult result;
   result.model = trace_.model;
   result.digest = trace_.digest;

@@ -29,8 +29,20 @@ class TraceJudge {
   /// of K and V makes. `asked`: what the flow is for the model that is asked and timed, null if there is none. Throws InputError
   /// or FlowError for a flow that cannot run on the trace's shape, or is another one there (difference_between).
   TraceResult judge(const FlowScript& script, const FlowGraph* asked = nullptr);
+  /// What a device runs of the flow where it is judged. Throws what `judge` throws.
+  std::vector<Plan> plans_of(const FlowScript& script) const;
 
  private:
+  /// Of a program or pattern of the flow.
+  struct WeighedPlan {
+    Plan plan;
+    double weight = 1;  // as many layers as have it
+  };
+  /// The flow for the shape of the trace's model.
+  FlowGraph trace(const FlowScript& script) const;
+  /// Takes the variants of `traced` out of it.
+  std::vector<FlowGraph> programs_of(FlowGraph& traced) const;
+  std::vector<WeighedPlan> weighed_plans(std::vector<FlowGraph> programs) const;
   /// Calls `take` for every step of a window's recorded layer, window after window.
   void replay(const Plan& plan, const std::function<void(size_t window, size_t layer, int step, const LayerStep& result)>& take);
   /// Of dense attention over K and V of the graph's type.

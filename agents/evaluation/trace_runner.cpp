@@ -20,6 +20,10 @@ ModelConfig shape_of(const AttentionTrace& trace) {
   return config;
 }
 
+void TraceRunner::announce(std::span<const FlowScript> scripts) {
+  announce_flows(scripts, shape_of(traces_.trace()), device_, nullptr);  // the model's shape is the trace's
+}
+
 Candidate TraceRunner::prepare(const FlowScript& script) { return prepare_flow(script, shape_of(traces_.trace()), device_); }
 
 std::optional<std::string> TraceRunner::check_numerically(const Candidate& candidate) {

@@ -16,6 +16,7 @@ class TraceRunner final : public Runner {
   /// Both must outlive the runner.
   TraceRunner(Device& device, TraceJudge& traces) : device_(device), traces_(traces) {}
 
+  void announce(std::span<const FlowScript> scripts) override;
   Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
   std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& /*candidate*/) override {

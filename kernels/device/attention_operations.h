@@ -35,6 +35,9 @@ class AttentionOperations : public virtual ObservedOperations {
 
   /// Throws FlowError if the device has no way to run the plan.
   virtual std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) = 0;
+  /// Does what takes long in compiling these plans, by several threads, and keeps it: `compile` is soon done with them then. What
+  /// cannot be compiled it leaves to that.
+  virtual void compile_ahead(std::span<const Plan> /*plans*/) {}
 
   struct Attention {
     int layer = 0;

@@ -356,7 +356,10 @@ TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
 
 TEST(Cascade, ATaskThatAllFlowsAnswerAlikeIsLeftOutOfMeans) {
   FakeRunner runner;
-  const Report report = run(runner, {"right", "seven", "narrow"});  // of the second task's four questions all have four
+  const Suite suite = parse_suite(R"([{"task": "needle_multiquery", "tokens": 256, "samples": 8, "questions": 8},
+                                      {"task": "salad", "tokens": 300, "samples": 4}])",
+                                  "two");
+  const Report report = run(runner, {"right", "seven", "narrow"}, "s", suite);  // the first seven questions of each task
   EXPECT_TRUE(report.dense[0].counted);
   EXPECT_FALSE(report.dense[1].counted);
   ASSERT_EQ(report.notes.size(), 1U);
@@ -365,8 +368,8 @@ TEST(Cascade, ATaskThatAllFlowsAnswerAlikeIsLeftOutOfMeans) {
     EXPECT_FALSE(flow.tasks.at(1).counted) << flow.name;
     EXPECT_DOUBLE_EQ(flow.mean->accuracy, flow.tasks.at(0).accuracy) << flow.name;
   }
-  EXPECT_EQ(run(runner, {"right", "seven"}).notes.size(), 0U) << "two flows are often alike";
-  EXPECT_EQ(run(runner, {"right", "right", "right"}).notes.size(), 0U) << "something has to be left";
+  EXPECT_EQ(run(runner, {"right", "seven"}, "s", suite).notes.size(), 0U) << "two flows are often alike";
+  EXPECT_EQ(run(runner, {"right", "right", "right"}, "s", suite).notes.size(), 0U) << "something has to be left";
 }
 
 TEST(Cascade, HasTheDifferencesBetweenFlows) {

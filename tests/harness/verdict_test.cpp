@@ -212,8 +212,10 @@ TEST(Verdict, TellsNoSecret) {
   Report report = whole_report();
   report.model = "/home/ada/models/mini";
   const store::Verdict verdict = verdict_of(to_json(report));
-  ASSERT_EQ(verdict.artifacts.size(), 1U);
+  ASSERT_EQ(verdict.artifacts.size(), 2U);
   EXPECT_EQ(verdict.artifacts[0].name, "report.json");
+  EXPECT_EQ(verdict.artifacts[0].bytes.find("credits"), std::string::npos);
+  EXPECT_EQ(verdict.artifacts[1].name, "credits.json") << "which nobody may read";
   EXPECT_EQ(json::parse(verdict.artifacts[0].bytes)["model"], "mini");
   EXPECT_EQ(verdict.artifacts[0].bytes.find("5eed"), std::string::npos);
   EXPECT_TRUE(verdict.seed.empty());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/flow/compile_ahead.h"
 #include "kernels/cuda/flow/device_flow.h"
 #include "kernels/cuda/flow/state.h"
 #include "kernels/cuda/runtime/step_graphs.h"
@@ -51,6 +52,8 @@ std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, 
   flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
   return flow;
 }
+
+void CudaDevice::compile_ahead(std::span<const Plan> plans) { compile_flows_ahead(plans); }
 
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const auto told = operation("refresh_fields");

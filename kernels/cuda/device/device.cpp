@@ -50,6 +50,7 @@ CudaDevice::CudaDevice() {
   info_.name = "cuda";
   info_.activation = DataType::kBF16;
   info_.works_beside_host = true;
+  info_.compiles_kernels = true;
   info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
 }
 

@@ -49,6 +49,7 @@ class CudaDevice final : public Device {
   using CacheOperations::create_pool;
   std::unique_ptr<Pool> create_pool(const PoolMap& map) override;
   std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;
+  void compile_ahead(std::span<const Plan> plans) override;
 
   void reserve(const Limits& limits) override;
   void begin_pass(const PassBatch& batch, Pool& pool) override;
