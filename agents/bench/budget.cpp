@@ -12,7 +12,15 @@ void set_budget(FlowGraph& graph, const Budget& budget) {
   if (graph.selection() == kNoNode) {
     throw InputError(fmt::format("flow \"{}\" selects no pages: there is no budget to set", graph.name));
   }
+  if (graph.sources.size() > 1) {
+    throw InputError(fmt::format("flow \"{}\" attends to a cover: its budget cannot be set from outside", graph.name),
+                     "change refine in the script");
+  }
   Node& selection = graph.nodes[static_cast<size_t>(graph.selection())];
+  if (graph.eviction && selection.op == Op::kWindow) {
+    throw InputError(fmt::format("flow \"{}\" attends to all that it keeps: its budget is that of evict", graph.name),
+                     "change it in the script");
+  }
   if (selection.op != Op::kTopK && selection.op != Op::kApproxTopK) {
     throw InputError(
         fmt::format("flow \"{}\" selects by {}: its budget cannot be set from outside", graph.name, spoken_name_of(selection.op)),

@@ -109,11 +109,16 @@ struct SpeedResult {
   std::vector<TaskSpeed> tasks;
 };
 
-/// Means over the tasks of one length that count, in accuracy and in speed; what was not measured there is not there.
+/// Of the tasks of one length; what was not measured there is not there.
 struct LengthResult {
-  int tokens = 0;  // of the prompts that were asked for
-  std::optional<MeanAccuracy> mean;
-  std::optional<SpeedResult> speed;
+  struct Speed {
+    Ratio speedup;  // geometric mean
+    double limit = 1;
+    double pages_read = 1;
+  };
+  int tokens = 0;                    // of the prompts that were asked for
+  std::optional<MeanAccuracy> mean;  // of those that count
+  std::optional<Speed> speed;
 };
 
 /// Two flows of a run on the same samples, over the tasks that both were asked and that count.

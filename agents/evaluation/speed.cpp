@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "agents/evaluation/answering.h"
+#include "agents/evaluation/step_timing.h"
 #include "agents/evaluation/timing_watch.h"
 #include "agents/tasks/rng.h"
 #include "host/serving/engine.h"
@@ -123,7 +124,7 @@ class Side {
     Clock::time_point begin;
     do {
       begin = Clock::now();
-      if (!engine_.step()) throw InternalError("an engine ran out of work while it was timed");
+      require_step(engine_);
     } while (tokens_ == 0);
     while (engine_.step()) {
     }

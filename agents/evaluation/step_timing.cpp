@@ -8,7 +8,9 @@
 namespace sluice {
 
 void require_step(Engine& engine) {
-  if (!engine.step()) throw InternalError("an engine ran out of work while it was timed");
+  if (engine.step()) return;
+  require_finite(engine.take_finished());  // those of a flow that makes NaN end early
+  throw InternalError("an engine ran out of work while it was timed");
 }
 
 double time_steps(Engine& engine, int steps) {

@@ -8,7 +8,8 @@ class Engine;
 /// runs ahead when the clock stops.
 constexpr int kUntimedPasses = 2;
 
-/// One pass. Throws InternalError if the engine has nothing to do.
+/// One pass. Throws InputError if the engine has nothing left to do since the model's logits are not finite, and else
+/// InternalError.
 void require_step(Engine& engine);
 
 /// Seconds of `steps` passes as they follow each other in a busy engine. No pass runs when this returns: on a device that engines

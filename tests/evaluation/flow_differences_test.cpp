@@ -173,7 +173,8 @@ TEST(DifferencesBetween, IsOfAllPairsOfFewFlowsAndOfTheBestOfMany) {
 TEST(ResultsByLength, AreMeansOfTheirTasks) {
   TaskSpeed speed;
   speed.length = speed.tokens = 4096;
-  speed.seconds = {{2, 2}, {1, 1}};
+  speed.seconds = {{2}, {1}};  // a single pair: its interval is that of all tasks
+  speed.speedup = {2, 1.5, 3};
   const std::vector<LengthResult> lengths = results_by_length({result_of({{1}, {1}}, "salad", 4096), result_of({{1}, {0}}),
                                                                result_of({{0}, {0}}, "trace"), result_of({{1}}, "jsonl:x", 0)},
                                                               {speed});
@@ -183,6 +184,7 @@ TEST(ResultsByLength, AreMeansOfTheirTasks) {
   EXPECT_FALSE(lengths[0].speed);
   EXPECT_NEAR(lengths[1].mean->accuracy, 1, 1e-12);
   EXPECT_NEAR(lengths[1].speed->speedup.ratio, 2, 1e-12);
+  EXPECT_NEAR(lengths[1].speed->speedup.low, 1.5, 1e-12);
 }
 
 }  // namespace

@@ -2,12 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <utility>
 
+#include "agents/evaluation/flow_script.h"
 #include "kernels/cuda/products/matmul.h"
 #include "kernels/cuda/rows/rows.h"
 #include "scripting/base/error.h"
+#include "scripting/graph/plan.h"
 #include "tests/cuda/device/device_fixture.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +33,29 @@ TEST_F(CudaDeviceTest, KnowsWhatMemoryIsFree) {
   const size_t before = device_->free_bytes();
   const auto memory = device_->allocate(kTaken);
   EXPECT_LE(device_->free_bytes(), before - kTaken / 2);  // others may use the GPU meanwhile
+}
+
+TEST_F(CudaDeviceTest, FindsWhatWasCompiledAhead) {
+  const testing::TemporaryDirectory folder;
+  const char* const variable = "SLUICE_CACHE_DIR";
+  const char* const before = std::getenv(variable);
+  const std::string kept = before == nullptr ? "" : before;
+  setenv(variable, folder.path().c_str(), 1);
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  std::vector<Plan> plans;
+  for (const char* name : {"quest", "block_topk", "quest"}) {
+    plans.push_back(compile(read_flow(name).trace({.head_dim = 64, .group = 4})).plan);
+  }
+  device_->compile_ahead(plans);
+  const auto compiled = files();
+  EXPECT_GE(compiled, 2) << "of each flow at least one";
+  for (const Plan& plan : plans) device_->compile(plan, 2, 2);
+  EXPECT_EQ(files(), compiled) << "nothing was left to compile";
+  if (before == nullptr) {
+    unsetenv(variable);
+  } else {
+    setenv(variable, kept.c_str(), 1);
+  }
 }
 
 TEST_F(CudaDeviceTest, EmbedsAndGathersRowsExactly) {
