@@ -291,7 +291,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command
       ->add_option("--suite", options->suite,
-                   "verify, quick, full, real (for models of natural language), reuse (flow.recompute), or a JSON file")
+                   "verify, quick, standard, full, real (for models of natural language), reuse (flow.recompute), or a JSON file")
       ->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");

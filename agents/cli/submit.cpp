@@ -64,7 +64,7 @@ void add_submit(CLI::App& app) {
   command->add_option("--name", options->name, "What it is called (default: the file's name)");
   command->add_option("--notes", options->notes, "What is new about it");
   add_number_list(*command, "--parents", options->parents, int64_t{1}, int64_t{1} << 62, "Submissions that it comes from");
-  command->add_option("--suite", options->suite, "verify, quick, full, real or reuse (default: the server's)");
+  command->add_option("--suite", options->suite, "verify, quick, standard, full, real or reuse (default: the server's)");
   add_wait(*command, options->wait);
   add_connection(*command, options->client);
   command->footer(

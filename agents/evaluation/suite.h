@@ -86,8 +86,8 @@ struct SuiteChanges {
   bool keeps_answers = false;
 };
 
-/// "verify" (no tasks), "quick", "full", "real", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
-/// (docs/EVALUATION.md), each a stage of its own. Throws InputError that names the entry and the member.
+/// "verify" (no tasks), "quick", "standard", "full", "real", "reuse", or the path of a JSON file: a list of {"task", "tokens",
+/// "samples", "threshold"} (docs/EVALUATION.md), each a stage of its own. Throws InputError that names the entry and the member.
 Suite load_suite(const std::string& name);
 /// Names of suites that need no file, the shortest first.
 const std::vector<std::string>& built_in_suites();

@@ -32,7 +32,7 @@ void check_suite(const json& settings, bool is_mini) {
   }
   if (suite.is_string() && is_built_in(suite.get<std::string>())) return;
   throw HttpProblem(422, fmt::format("settings: there is no suite {}", excerpt(suite)))
-      .with("hint", "verify, quick, full, or real for a model of natural language; GET /v1/suites tells what they ask");
+      .with("hint", "verify, quick, standard, full, or real for a model of natural language; GET /v1/suites tells what they ask");
 }
 
 }  // namespace

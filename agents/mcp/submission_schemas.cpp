@@ -45,7 +45,7 @@ json filter_properties() {
           {"status", choice_property("Only those with this status", status_names())},
           {"model", text_property("Only those judged on this model", kMost)},
           {"device", text_property("Only those judged on this device: cpu or cuda", kMost)},
-          {"suite", text_property("Only those judged by this suite: verify, quick, full or real", kMost)},
+          {"suite", text_property("Only those judged by this suite: verify, quick, standard, full or real", kMost)},
           {"text", text_property("Only those with this text in name, notes or script", kMost)}};
 }
 

@@ -31,7 +31,7 @@ json document_of(const WorkerFailure& failure) {
 Suite WorkerJob::load() const {
   if (!suite_text.empty()) return parse_suite(suite_text, suite);
   if (!is_built_in(suite))
-    throw InputError(fmt::format("there is no suite \"{}\"", suite), "suites are verify, quick, full and real");
+    throw InputError(fmt::format("there is no suite \"{}\"", suite), "suites are verify, quick, standard, full and real");
   return load_suite(suite);
 }
 

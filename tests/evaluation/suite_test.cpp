@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "scripting/base/error.h"
@@ -20,6 +21,25 @@ std::set<std::string> tasks_of(const Suite& suite) {
 TEST(LoadSuite, FullAsksEveryTask) {
   EXPECT_EQ(tasks_of(load_suite("full")).size(), 9U);
   EXPECT_EQ(tasks_of(load_suite("quick")).size(), 9U);
+}
+
+TEST(LoadSuite, StandardHasFortyDocumentsAGroupOnTheMini) {
+  Suite suite = load_suite("standard");
+  leave_to_mini(suite);
+  std::map<std::string, int> documents;
+  std::map<std::string, std::set<int>> lengths;
+  for (const SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) {
+      documents[task.task] += (task.samples + task.questions - 1) / task.questions;
+      lengths[task.task].insert(task.tokens);
+      EXPECT_TRUE(task.is_timed) << "accuracy and speed are of the same lengths";
+    }
+  }
+  EXPECT_EQ(documents.size(), 3U);
+  for (const auto& [task, count] : documents) {
+    EXPECT_GE(count, 40) << task;
+    EXPECT_EQ(lengths[task], (std::set<int>{2048, 4096})) << task;
+  }
 }
 
 TEST(LoadSuite, UnknownNameIsRefused) { EXPECT_THROW(load_suite("slow"), InputError); }
