@@ -36,7 +36,7 @@ struct Agent {
   int64_t id = 0;
   std::string name;
   Role role = Role::kAgent;
-  int64_t quota = 0;  // new submissions, and trials with seeds, in any 24 hours
+  int64_t quota = 0;  // new submissions, trials with seeds and confirmations, in any 24 hours
   Time created = 0;
 };
 
@@ -48,7 +48,7 @@ struct NewAgent {
 
 struct Quota {
   int64_t limit = 0;
-  int64_t used = 0;  // new submissions, and trials with seeds, in the last 24 hours
+  int64_t used = 0;  // new submissions, trials with seeds and confirmations, in the last 24 hours
 };
 
 /// What an agent hands in.
@@ -90,15 +90,25 @@ struct Equipment {
   std::string device;
 };
 
-/// The right to judge a submission, or a trial of it, until it expires.
+/// What there is to know for a worker of a confirmation that it judges.
+struct ConfirmationJob {
+  int64_t id = 0;      // its row
+  std::string seed;    // of its questions, in hexadecimal digits
+  int64_t tries = 0;   // as in Confirmation
+  int64_t factor = 0;  // so many times the samples of the suite
+};
+
+/// The right to judge a submission, or a trial or the confirmation of it, until it expires.
 struct Lease {
   SubmissionId submission = 0;
   EvaluationId evaluation = 0;
   int64_t attempt = 0;  // from 1
   std::string worker;
   Time expiry = 0;
-  std::optional<int64_t> trial = {};  // its row; none: the submission itself is judged, as all are
+  // Neither trial nor confirmation: the submission itself is judged, as all are.
+  std::optional<int64_t> trial = {};  // its row
   std::optional<int64_t> seed = {};   // of the trial
+  std::optional<ConfirmationJob> confirmation = {};
 };
 
 enum class StageStatus : uint8_t { kPassed, kFailed, kSkipped };
@@ -128,6 +138,45 @@ struct Artifact {
   int64_t size = 0;   // before they were capped; set by the store
 };
 
+enum class ConfirmationState : uint8_t {
+  kQueued,
+  kRunning,
+  kDone,    // there is a verdict
+  kFailed,  // it came to none: it may be asked for again
+};
+/// "queued", "running", "done", "failed".
+const char* name_of(ConfirmationState state);
+/// Throws StoreError (kInvalid) if there is no such state.
+ConfirmationState confirmation_state_of(const std::string& name);
+bool is_final(ConfirmationState state);
+
+/// A submission that passed, judged once more by questions that nobody could know when it was handed in.
+struct Confirmation {
+  int64_t id = 0;  // its row
+  SubmissionId submission = 0;
+  EvaluationId judged = 0;    // the verdict that it confirms
+  std::string agent;          // who asked for it; whose submission it is, if the server did
+  bool is_automatic = false;  // the server asked for it
+  ConfirmationState state = ConfirmationState::kQueued;
+  int64_t tries = 0;             // which one it is, of those with the same model, device and suite: intervals are wider for that
+  int64_t factor = 0;            // so many times the samples of the suite
+  std::string seed;              // of its questions, in hexadecimal digits; empty until it is done
+  std::optional<Status> status;  // its verdict, once it is done: kPassed, or what the submission fell to
+  std::string message;
+  std::string hint;
+  Time created = 0;
+  std::optional<Time> finished;
+  std::vector<Metric> metrics;  // those of the whole evaluation, by name
+
+  /// The flow does not pass these questions: it has no place among those that passed.
+  bool is_refutation() const { return status && *status != Status::kPassed; }
+};
+
+struct AskedConfirmation {
+  Confirmation confirmation;
+  bool is_new = false;  // false: it was there, or was asked for before
+};
+
 /// A submission without what is long.
 struct SubmissionSummary {
   SubmissionId id = 0;
@@ -138,7 +187,8 @@ struct SubmissionSummary {
   Time updated = 0;
   std::string settings = "{}";  // JSON
   std::vector<SubmissionId> parents = {};
-  std::vector<Metric> metrics = {};  // of the last verdict: those of the whole evaluation, by name
+  std::vector<Metric> metrics = {};               // of the last verdict: those of the whole evaluation, by name
+  std::optional<Confirmation> confirmation = {};  // of the last verdict
 };
 
 /// An empty member filters nothing.
@@ -208,13 +258,15 @@ struct Ranked {
   SubmissionSummary submission;
   Metric metric;
   Time finished = 0;
-  int64_t rank = 0;  // on a leaderboard: one more than there are better ones
+  int64_t rank = 0;           // on a leaderboard: one more than there are better ones (ranks.h)
+  bool is_confirmed = false;  // the metric is that of the confirmation
 };
 
 struct FrontPoint {
   SubmissionSummary submission;
   double value = 0;  // of the metric
   double speed = 0;
+  bool is_confirmed = false;  // the value is that of the confirmation
 };
 
 /// A point of a metric's history: what was measured, and the best so far.
@@ -235,7 +287,7 @@ struct AgentSummary {
   Time created = 0;
   int64_t submissions = 0;
   int64_t passed = 0;
-  std::optional<double> best_score;  // of those that passed
+  std::optional<double> best_score;  // of those that passed, as confirmed where they are
 };
 
 /// Some of a submission's relatives, by id: the nearest, or those that follow on them.

@@ -60,8 +60,8 @@ class Store {
   std::optional<Status> find_status(SubmissionId id);
   /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
   Page list(const Filter& filter, const std::string& cursor = {}, int limit = 50);
-  /// All attempts to judge it, the first one first, without the bytes of artifacts. Those of its trials with seeds are not among
-  /// them, here and below.
+  /// All attempts to judge it, the first one first, without the bytes of artifacts. Those of its trials with seeds and of its
+  /// confirmations are not among them, here and below.
   std::vector<Evaluation> evaluations(SubmissionId submission);
   std::optional<Evaluation> last_evaluation(SubmissionId submission);
   /// All of the last verdict, those of single tasks, too.
@@ -74,8 +74,25 @@ class Store {
   bool has_verdicts();
   /// False if it was final already.
   bool cancel(SubmissionId submission);
-  /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.
+  /// Judges a finished submission once more. A confirmation of the last verdict stays with that; one that has not ended fails.
+  /// Throws kNotFound, kConflict if it is queued or running.
   void judge_again(SubmissionId submission, int64_t priority = 0);
+
+  // Confirmations (confirmations.cpp): each verdict `passed` has one at most
+
+  /// Has a submission judged once more by questions that nobody knows yet, for `agent`, whose quota it counts in. Asked for
+  /// again, it is the one that there is; one that the server has asked for and that waits takes its place in the queue among what
+  /// agents ask for, and one that failed is judged by new questions, which both count in the quota, too. Throws kNotFound (agent,
+  /// submission), kConflict (it has not passed, or is not judged yet), kQuota.
+  AskedConfirmation ask_confirmation(const std::string& agent, SubmissionId submission);
+  /// The same by itself, behind all that agents ask for and in no quota: of a submission that passed, has no confirmation and is
+  /// on the front of its model, device and suite (pareto_front). Of an agent one such waits at a time for these: the one with
+  /// more of the metric, or as much and more speed. False if nothing was asked for.
+  bool confirm_if_on_front(SubmissionId submission, const std::string& metric, const std::string& speed);
+  /// Of its last verdict.
+  std::optional<Confirmation> confirmation(SubmissionId submission);
+  /// What ended that, or else the last attempt at it.
+  std::optional<Evaluation> confirmation_evaluation(SubmissionId submission);
 
   // Studies (studies.cpp) and their trials (trials.cpp, trial_lists.cpp). An agent makes in any 24 hours at most as many studies,
   // and at most as many trials, as new submissions; an administrator any number.
@@ -108,17 +125,17 @@ class Store {
 
   // The queue (claims.cpp, queue.cpp)
 
-  /// Takes the next job, a submission or a trial with a seed, for `duration` microseconds: highest priority, then the agent with
-  /// the fewest jobs running, then who was served longest ago, then submissions before trials, then the oldest. Empty if nothing
-  /// waits that `equipment` is for.
+  /// Takes the next job, a submission, a trial with a seed or a confirmation, for `duration` microseconds: highest priority, then
+  /// the agent with the fewest jobs running, then who was served longest ago, then submissions before all else, then the oldest.
+  /// Empty if nothing waits that `equipment` is for.
   std::optional<Lease> claim(const std::string& worker, Time duration, const Equipment& equipment = {});
   /// False where the settings of a submission ask for another model or device.
   bool is_suited(SubmissionId submission, const Equipment& equipment);
   /// How many wait for another model or device than that.
   int64_t count_waiting_for_others(const Equipment& equipment);
   /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop. Writes nothing.
-  void confirm(const Lease& lease);
-  /// Throws as `confirm`.
+  void check_lease(const Lease& lease);
+  /// Throws as `check_lease`.
   Lease renew(const Lease& lease, Time duration);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
@@ -136,7 +153,8 @@ class Store {
   /// submissions concerned.
   std::vector<SubmissionId> release_leases();
 
-  // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
+  // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished", and
+  // "confirmation" with its state.
 
   int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   /// Of a submission that is being judged; of a trial nothing is appended. Throws kConflict if the lease was lost: nothing
@@ -146,10 +164,14 @@ class Store {
   std::vector<Event> events_after(int64_t sequence, int limit);
   int64_t last_event();
 
-  // Comparisons (comparisons.cpp), each of the last verdicts of submissions that passed, or have the filter's status
+  // Comparisons (comparisons.cpp), each of the last verdicts of submissions that passed, or have the filter's status. Leaderboard
+  // and front take what was confirmed in the place of what was judged, and leave out what its confirmation refutes (standings.h).
 
+  /// The best first. Ranks are shared where intervals do not tell entries apart (ranks.h).
   std::vector<Ranked> leaderboard(const Ranking& ranking);
-  /// How many there would be of leaderboard and history without a limit.
+  /// How many there would be of the leaderboard without a limit.
+  int64_t count_ranked(const Ranking& ranking);
+  /// How many there would be of the history without a limit.
   int64_t count_measured(const Ranking& ranking);
   /// Submissions that no other beats both in a metric of which more is better and in speed, the best in the metric first.
   std::vector<FrontPoint> pareto_front(const std::string& metric, const std::string& speed, const Filter& filter = {});
@@ -175,8 +197,13 @@ class Store {
   void enqueue(SubmissionId submission, int64_t priority);
   void requeue(SubmissionId submission, int64_t priority);
   void enqueue_trial(int64_t trial);
-  /// A trial with a seed that is told its end is judged no more.
-  void dequeue_trial(int64_t trial);
+  void enqueue_confirmation(int64_t confirmation, int64_t priority);
+  /// Draws other questions for a confirmation and puts it in the queue.
+  void begin_confirmation(int64_t confirmation, int64_t agent, bool is_automatic);
+  /// A submission that is judged again needs no confirmation of the verdict before.
+  void end_confirmation(SubmissionId submission);
+  /// Takes away the job that `condition` names by `id`, and ends the attempt at it, if one runs: that is returned.
+  std::optional<EvaluationId> dequeue(const std::string& condition, int64_t id, const std::string& why);
   void set_running(const Job& job, Time time, int64_t attempt);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(const Job& job, EvaluationId evaluation, Status status);

@@ -31,7 +31,6 @@ void add_submission_id(CLI::App& command, int64_t& id) {
 }
 
 void add_wait(CLI::App& command, int& seconds) {
-  constexpr int kDay = 86400;
   // It takes most of what follows it for its value, a flow's name too.
   const auto check = [](const std::string& text) -> std::string {
     int value = 0;

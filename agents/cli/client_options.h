@@ -31,6 +31,8 @@ void add_access(CLI::App& command, ServerAccess& access);
 void add_connection(CLI::App& command, ClientOptions& options);
 /// The number of a submission.
 void add_submission_id(CLI::App& command, int64_t& id);
+inline constexpr int kDay = 86400;  // seconds
+
 /// --wait [SECONDS], in seconds; alone, it means until the end.
 void add_wait(CLI::App& command, int& seconds);
 

@@ -20,6 +20,7 @@ void add_agent(CLI::App& app);
 void add_frozen(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_cancel(CLI::App& app);
+void add_confirm(CLI::App& app);
 /// list, leaderboard, show, tree and diff.
 void add_submissions(CLI::App& app);
 void add_export(CLI::App& app);

@@ -311,6 +311,10 @@ void add_eval(CLI::App& app) {
   command->add_option("--segment", changes.segment, "Tokens of each segment that is copied (suite reuse)")
       ->check(decimal_number(128, 1 << 20));
   command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
+  command
+      ->add_option("--times", changes.factor,
+                   "So many times as many samples; 4 with its --seed repeats what a server has confirmed")
+      ->check(decimal_number(1, 1000));
   command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
       ->check(decimal_number(1, 1000));
   command->add_option("--k", changes.k, "Report pass@k (jsonl)")->check(decimal_number(1, 1000));
@@ -332,7 +336,7 @@ void add_eval(CLI::App& app) {
   command->callback([options, command] {
     if (options->list) return list_choices();
     const auto is_given = [&](const char* option) { return command->count(option) > 0; };
-    const auto of_questions = {"--suite",   "--model",       "--tasks", "--tokens",     "--samples",
+    const auto of_questions = {"--suite",   "--model",       "--tasks", "--tokens",     "--samples",   "--times",
                                "--segment", "--generations", "--k",     "--max-tokens", "--dense-only"};
     if (options->traces && std::none_of(of_questions.begin(), of_questions.end(), is_given)) return evaluate_on_traces(*options);
     evaluate(*options);

@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_frozen(app);
   sluice::cli::add_submit(app);
   sluice::cli::add_cancel(app);
+  sluice::cli::add_confirm(app);
   sluice::cli::add_submissions(app);
   sluice::cli::add_export(app);
   const int code = run(app, argc, argv);

@@ -87,6 +87,10 @@ void add_judging(CLI::App& command, HarnessOptions& harness) {
       ->check(decimal_number(1, 1 << 20))
       ->needs(data)
       ->capture_default_str();
+  command
+      .add_flag("--no-confirm{false}", harness.confirms,
+                "Do not have what enters the front of score and speed judged once more by itself, on new questions")
+      ->needs(data);
   command.add_option("--suite", harness.suite, "By which they are judged unless they say otherwise")
       ->check(CLI::IsMember(built_in_suites()))
       ->needs(data)

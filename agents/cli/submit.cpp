@@ -10,6 +10,8 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/client_options.h"
 #include "agents/cli/commands.h"
+#include "agents/client/confirmation_text.h"
+#include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
 #include "agents/evaluation/flow_script.h"
@@ -38,6 +40,23 @@ json draft_of(const SubmitOptions& options) {
                 {"parents", options.parents}};
   if (!options.suite.empty()) draft["settings"] = {{"suite", options.suite}};
   return draft;
+}
+
+struct ConfirmOptions {
+  ClientOptions client;
+  int64_t id = 0;
+  int wait = kDay;  // seconds
+};
+
+void confirm(const ConfirmOptions& options) {
+  HarnessClient client = options.client.client();
+  json submission = client.confirm(options.id);
+  if (options.wait > 0) {
+    submission = wait_on_terminal(client, options.id, std::chrono::seconds(options.wait), {}, WaitedFor::kConfirmation);
+  }
+  options.client.print(submission, [&] { return submission_line(submission) + confirmation_text(submission); });
+  const json& confirmation = member_of(submission, "confirmation");
+  if (options.wait > 0 && member_of(confirmation, "state") != "done") throw CLI::RuntimeError(1);
 }
 
 void submit(const SubmitOptions& options) {
@@ -87,6 +106,19 @@ void add_cancel(CLI::App& app) {
     const json submission = options->client.client().cancel(options->id);
     options->client.print(submission, [&] { return submission_line(submission); });
   });
+}
+
+void add_confirm(CLI::App& app) {
+  auto options = std::make_shared<ConfirmOptions>();
+  CLI::App* command =
+      app.add_subcommand("confirm", "Have a submission that passed judged once more, on questions that nobody knows");
+  add_submission_id(*command, options->id);
+  add_wait(*command, options->wait);
+  add_connection(*command, options->client);
+  command->footer(
+      "It waits for the end unless --wait=SECONDS says otherwise, and exits with 1 unless there is a verdict then.\n"
+      "Example: sluice confirm 12");
+  command->callback([options] { confirm(*options); });
 }
 
 }  // namespace sluice::cli

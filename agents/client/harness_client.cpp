@@ -140,6 +140,10 @@ json HarnessClient::cancel(int64_t id) {
   return submission_of(connection(access_, kPatience).Post(fmt::format("/v1/submissions/{}/cancel", id)), access_);
 }
 
+json HarnessClient::confirm(int64_t id) {
+  return submission_of(connection(access_, kPatience).Post(fmt::format("/v1/submissions/{}/confirm", id)), access_);
+}
+
 json HarnessClient::submission(int64_t id) {
   return submission_of(connection(access_, kPatience).Get(fmt::format("/v1/submissions/{}", id)), access_);
 }

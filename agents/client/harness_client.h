@@ -62,6 +62,8 @@ class HarnessClient {
   /// `draft` as POST /v1/submissions takes it; the submission, with "is_new".
   nlohmann::json submit(const nlohmann::json& draft);
   nlohmann::json cancel(int64_t id);
+  /// Has it judged once more, on new questions; the submission, with "confirmation".
+  nlohmann::json confirm(int64_t id);
   /// A submission with its script and its last evaluation.
   nlohmann::json submission(int64_t id);
   /// The answer of GET `path`. Empty values of the query are left out.

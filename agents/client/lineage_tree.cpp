@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "agents/client/confirmation_text.h"
 #include "agents/client/metric_text.h"
 #include "scripting/base/json_object.h"
 
@@ -45,7 +46,7 @@ class Tree {
   std::string line(int64_t id) const {
     const json& node = nodes_.at(id);
     std::string line = fmt::format("{} {} by {}: {}", id, text_of(node, "name"), text_of(node, "agent"), text_of(node, "status"));
-    line += measured_text(node);
+    line += measured_text(node) + confirmation_note(node);
     if (const json& parents = member_of(node, "parents"); parents.size() > 1)
       line += fmt::format(" (parents {})", text_of(node, "parents"));
     return line + "\n";

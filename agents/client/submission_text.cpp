@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "agents/client/confirmation_text.h"
 #include "agents/client/metric_text.h"
 #include "agents/evaluation/metric_table.h"
 #include "scripting/base/text_table.h"
@@ -22,8 +23,7 @@ void add_titles(TableRow& row) {
   for (const MetricInfo& metric : metrics::kAll) row.emplace_back(metric.column);
 }
 
-void add_metrics(TableRow& row, const json& summary) {
-  const json& measured = member_of(summary, "metrics");
+void add_metrics(TableRow& row, const json& measured) {
   for (const MetricInfo& metric : metrics::kAll) row.push_back(metric_text(metric.name, member_of(measured, metric.name)));
 }
 
@@ -118,7 +118,7 @@ std::string totals_text(const json& submission) {
   TableRow titles;
   TableRow row;
   add_titles(titles);
-  add_metrics(row, submission);
+  add_metrics(row, member_of(submission, "metrics"));
   return "\n" + aligned_table({titles, row});
 }
 
@@ -137,8 +137,9 @@ std::string suites_text(const json& entries) {
 }  // namespace
 
 std::string submission_line(const json& submission) {
-  return fmt::format("submission {}, {} by {}: {}{}\n", text_of(submission, "id"), text_of(submission, "name"),
-                     text_of(submission, "agent"), text_of(submission, "status"), measured_text(submission));
+  return fmt::format("submission {}, {} by {}: {}{}{}\n", text_of(submission, "id"), text_of(submission, "name"),
+                     text_of(submission, "agent"), text_of(submission, "status"), measured_text(submission),
+                     confirmation_note(submission));
 }
 
 std::string repetition_note(const json& submission) {
@@ -152,7 +153,7 @@ std::string submission_table(const json& summaries) {
   rows.front().emplace_back("handed in (UTC)");
   for (const json& summary : summaries) {
     TableRow row = {text_of(summary, "id"), text_of(summary, "status"), text_of(summary, "agent"), text_of(summary, "name")};
-    add_metrics(row, summary);
+    add_metrics(row, member_of(summary, "metrics"));
     row.push_back(minute_of(summary, "created"));
     rows.push_back(std::move(row));
   }
@@ -161,14 +162,15 @@ std::string submission_table(const json& summaries) {
 
 std::string leaderboard_table(const json& entries, const std::string& metric) {
   const bool is_column = metrics::find(metric) != nullptr;
-  std::vector<TableRow> rows = {{"rank", "id", "agent", "flow"}};
+  std::vector<TableRow> rows = {{"rank", "id", "agent", "flow", "basis"}};
   if (!is_column) rows.front().push_back(metric);
   add_titles(rows.front());
   for (const json& entry : entries) {
     const json& summary = member_of(entry, "submission");
-    TableRow row = {text_of(entry, "rank"), text_of(summary, "id"), text_of(summary, "agent"), text_of(summary, "name")};
+    TableRow row = {text_of(entry, "rank"), text_of(summary, "id"), text_of(summary, "agent"), text_of(summary, "name"),
+                    text_of(entry, "basis")};
     if (!is_column) row.push_back(metric_text(metric, member_of(entry, "metric")));
-    add_metrics(row, summary);
+    add_metrics(row, standing_metrics(summary));
     rows.push_back(std::move(row));
   }
   if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has the metric {} there\n", metric);
@@ -193,8 +195,8 @@ std::string submission_text(const json& submission, const json& attempts, const 
   const json& outcome = member_of(evaluation, "outcome");
   if (outcome == "judged" || attempts.empty()) text += message_text(evaluation, "  ");
   const json& stages = member_of(evaluation, "stages");
-  return text + totals_text(submission) + stages_text(stages) + tasks_text(member_of(evaluation, "metrics")) +
-         mass_text(stages, style);
+  return text + totals_text(submission) + confirmation_text(submission) + stages_text(stages) +
+         tasks_text(member_of(evaluation, "metrics")) + mass_text(stages, style);
 }
 
 }  // namespace sluice

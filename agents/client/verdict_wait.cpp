@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 /// Tells a Progress what a server says.
 class EventProgress {
  public:
-  explicit EventProgress(Progress* progress) : progress_(progress) {
+  EventProgress(Progress* progress, WaitedFor what) : progress_(progress), what_(what) {
     if (progress_ != nullptr) progress_->start(1);
   }
 
@@ -32,8 +32,11 @@ class EventProgress {
 
   void take(const json& event) {
     const json& kind = member_of(event, "kind");
-    if (kind == "running" || kind == "retried") show(text_of(event, "kind"));
     const json& data = member_of(event, "data");
+    const bool of_confirmation = kind == "confirmation" || member_of(data, "of") == "confirmation";
+    if (of_confirmation != (what_ == WaitedFor::kConfirmation)) return;
+    if (kind == "running" || kind == "retried") show(text_of(event, "kind"));
+    if (kind == "confirmation") show(text_of(data, "state"));
     const json& share = member_of(data, "share");
     if (kind != "progress" || !share.is_number() || progress_ == nullptr) return;
     const double done = std::clamp(share.get<double>(), 0.0, 1.0);
@@ -48,6 +51,7 @@ class EventProgress {
 
  private:
   Progress* progress_;
+  WaitedFor what_;
   std::string flow_;
   double done_ = 0;
 };
@@ -56,7 +60,11 @@ class EventProgress {
 class VerdictWait {
  public:
   VerdictWait(HarnessClient& client, int64_t id, const Waiting& waiting)
-      : client_(client), id_(id), waiting_(waiting), deadline_(Clock::now() + waiting.most), progress_(waiting.progress) {}
+      : client_(client),
+        id_(id),
+        waiting_(waiting),
+        deadline_(Clock::now() + waiting.most),
+        progress_(waiting.progress, waiting.what) {}
 
   json run() {
     constexpr std::chrono::milliseconds kShortest{250};
@@ -90,7 +98,7 @@ class VerdictWait {
     const bool is_news = submission_.is_null() || trouble_;
     submission_ = client_.submission(id_);
     trouble_.reset();
-    const std::string status = submission_.at("status");
+    const std::string status = waited_for();
     if (is_final_status(status)) over_ = true;
     progress_.set_flow(text_of(submission_, "name"));
     if (is_news && !over_ && Clock::now() < deadline_) progress_.show(status);
@@ -100,6 +108,13 @@ class VerdictWait {
     trouble_ = error;
     progress_.show("trying again");
     return false;
+  }
+
+  /// The status of the submission, or the state of its confirmation: "" of none, which is the end as well.
+  std::string waited_for() const {
+    if (waiting_.what == WaitedFor::kVerdict) return submission_.at("status");
+    const json& state = member_of(member_of(submission_, "confirmation"), "state");
+    return state.is_string() ? state.get<std::string>() : std::string();
   }
 
   bool take(const json& event) {
@@ -138,10 +153,11 @@ json wait_for_verdict(HarnessClient& client, int64_t id, const Waiting& waiting)
   return VerdictWait(client, id, waiting).run();
 }
 
-json wait_on_terminal(HarnessClient& client, int64_t id, std::chrono::seconds most, const std::function<bool()>& interrupted) {
+json wait_on_terminal(HarnessClient& client, int64_t id, std::chrono::seconds most, const std::function<bool()>& interrupted,
+                      WaitedFor what) {
   std::optional<TerminalProgress> progress;
   if (::isatty(STDERR_FILENO) == 1) progress.emplace();
-  return wait_for_verdict(client, id, {most, interrupted, progress ? &*progress : nullptr});
+  return wait_for_verdict(client, id, {most, interrupted, progress ? &*progress : nullptr, what});
 }
 
 }  // namespace sluice

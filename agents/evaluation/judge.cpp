@@ -86,12 +86,14 @@ void Judge::check(const Model& model) {
   engine.run_all();
 }
 
-Report Judge::judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress) {
+Report Judge::judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress,
+                    bool keeps) {
   load();
   const AtEnd forget([this] { runner_->forget(); });
   std::optional<ReuseRunner> reusing;
   if (suite.reuse) reusing.emplace(*device_, *model_, *tokenizer_, *suite.reuse);
-  Runner& runner = reusing ? static_cast<Runner&>(*reusing) : *cache_;
+  Runner& own = keeps ? static_cast<Runner&>(*cache_) : *runner_;
+  Runner& runner = reusing ? *reusing : own;
   Report report = run_cascade(suite, contestants, runner, context(), seed, progress);
   const Report about = blank_report();
   report.device = about.device;

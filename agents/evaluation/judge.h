@@ -36,9 +36,11 @@ class Judge {
   void prepare(Suite& suite);
   /// Reads the weights, unless they are there. Throws InputError for what cannot be read, or is damaged.
   void load();
-  /// Judges by a prepared suite, once the weights are there. Throws InputError for weights that cannot be read, or that are
-  /// damaged.
-  Report judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress);
+  /// Judges by a prepared suite, once the weights are there. Without `keeps` nothing that dense attention does is kept, nor taken
+  /// from what is: of a seed that is used once it would only be in the way. Throws InputError for weights that cannot be read, or
+  /// that are damaged.
+  Report judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress,
+               bool keeps = true);
 
  private:
   const TaskContext& context();

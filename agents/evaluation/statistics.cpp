@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr double kNormal975 = 1.959963984540054;  // the 97.5 % point of the standard normal distribution
+constexpr double kMiss = 0.05;                    // of a 95 % interval
 
 /// P(|T| <= t) of Student's distribution (Abramowitz and Stegun 26.7.3 and 26.7.4).
 double student_within(double t, int freedom) {
@@ -92,6 +93,33 @@ double student975(int freedom) {
   }
   return high;
 }
+
+/// The point that a standard normal number is beyond, to either side, as often as `miss` says.
+double normal_beyond(double miss) {
+  double low = 0;
+  double high = 38;  // beyond it there is nothing that a double could tell from 0
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(middle / std::numbers::sqrt2) > miss ? low : high) = middle;
+  }
+  return high;
+}
+
+/// A bound of a share, `factor` times as far: see `widened`.
+double widened_bound(double share, double bound, double factor) {
+  if (bound == share || bound <= 0 || bound >= 1) return bound;
+  const double odds = bound / (1 - bound);
+  double wider = 0;
+  if (share <= 0 || share >= 1) {
+    wider = share <= 0 ? odds * factor * factor : odds / (factor * factor);
+  } else {
+    const double half = std::log(odds * (1 - share) / share) / 2;
+    wider = share / (1 - share) * std::exp(2 * std::asinh(factor * std::sinh(half)));
+  }
+  return std::isinf(wider) ? 1 : wider / (1 + wider);
+}
+
+bool is_share(double value) { return value >= 0 && value <= 1; }
 
 }  // namespace
 
@@ -185,6 +213,24 @@ Estimate weighted_sum(std::span<const Estimate> estimates) {
   }
   sum.interval = {sum.value - std::sqrt(below), sum.value + std::sqrt(above)};
   return sum;
+}
+
+double miss_of_try(int64_t m) {
+  if (m < 1) throw InternalError("tries are counted from 1");
+  const auto number = static_cast<double>(m);
+  return kMiss / (number * (number + 1));
+}
+
+Interval widened(double value, const Interval& interval, double miss, IntervalScale scale) {
+  if (miss <= 0 || miss > kMiss) throw InternalError("an interval that is not to be widened");
+  const double factor = normal_beyond(miss) / kNormal975;
+  if (scale == IntervalScale::kShare && is_share(value) && is_share(interval.low) && is_share(interval.high)) {
+    return {widened_bound(value, interval.low, factor), widened_bound(value, interval.high, factor)};
+  }
+  if (scale == IntervalScale::kRatio && value > 0 && interval.low > 0 && interval.high > 0) {
+    return {value * std::pow(interval.low / value, factor), value * std::pow(interval.high / value, factor)};
+  }
+  return {value - factor * (value - interval.low), value + factor * (interval.high - value)};
 }
 
 double sign_flip(std::span<const int> differences) {

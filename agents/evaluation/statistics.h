@@ -56,6 +56,23 @@ struct Estimate {
 /// to each side (MOVER: Zou and Donner 2008), so that it need not be symmetric. `weight` is 1.
 Estimate weighted_sum(std::span<const Estimate> estimates);
 
+/// How often the m-th of any number of intervals may miss, so that all of them hold together 95 times of a hundred, whatever is
+/// asked for next because of those before: 0.05 / (m (m + 1)), which adds up to 0.05 (alpha spending). `m` is from 1.
+double miss_of_try(int64_t m);
+
+/// Where an interval is as long to both sides, so that it is widened there.
+enum class IntervalScale : uint8_t {
+  kShare,  // log-odds
+  kRatio,  // logarithms
+  kPlain,
+};
+
+/// A 95 % interval of `value`, widened to miss as often as `miss` says, by r, the ratio of the normal quantiles. A half-width h
+/// becomes r h; that of a share, which is h in log-odds, 2 asinh(r sinh(h / 2)): so Wilson's interval becomes that of the same
+/// samples at the other level, also at 0 and 1 (Newcombe 1998, "Two-sided confidence intervals", has its symmetry in log-odds).
+/// What does not fit its scale, such as a share below 0, is widened plainly. `miss` is above 0 and at most 0.05.
+Interval widened(double value, const Interval& interval, double miss, IntervalScale scale);
+
 /// Two-sided exact sign-flip test: how likely is a sum at least as far from 0 as that of `differences` if each of them could as
 /// well have had the other sign. With the difference in credit of each document it compares two answerers of the same questions;
 /// where each document has one question that is right or wrong it is McNemar's exact test. Time grows with the number of

@@ -314,6 +314,17 @@ void leave_to_mini(Suite& suite) {
   std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
 }
 
+void multiply_samples(Suite& suite, int factor) {
+  for (SuiteStage& stage : suite.stages) {
+    for (SuiteTask& task : stage.tasks) {
+      if (task.samples > kMostSamples / factor) {
+        throw InputError(fmt::format("{}: {} times {} samples are more than {}", task.task, factor, task.samples, kMostSamples));
+      }
+      task.samples *= factor;
+    }
+  }
+}
+
 Suite changed(Suite suite, const SuiteChanges& changes) {
   for (const std::string& name : changes.tasks) check_task(name);
   if (!changes.tasks.empty()) keep_only(suite, changes.tasks);
@@ -341,6 +352,7 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
     }
   }
   if (!problems) refuse_problem_options(changes);
+  if (changes.factor > 1) multiply_samples(suite, changes.factor);
   time_something(suite);
   for (const SuiteStage& stage : suite.stages) {
     for (const SuiteTask& task : stage.tasks) {

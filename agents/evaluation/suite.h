@@ -76,6 +76,7 @@ struct Suite {
 /// What the command line changes in a suite. Zeros and empty lists change nothing.
 struct SuiteChanges {
   int samples = 0;
+  int factor = 1;  // so many times the samples
   std::vector<std::string> tasks;
   std::vector<int> tokens;
   int generations = 0;
@@ -100,6 +101,9 @@ Suite parse_suite(std::string_view text, const std::string& name);
 
 /// Leaves the tasks that the mini model is asked, in suites that say so: those that its dialect has and that tell flows apart.
 void leave_to_mini(Suite& suite);
+
+/// Asks so many times the samples of every task. Throws InputError for more than a suite may have.
+void multiply_samples(Suite& suite, int factor);
 
 /// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end, in the order
 /// named), every task at the named lengths (a stage a length, shortest first, with the highest threshold of the stages that held

@@ -45,8 +45,11 @@ std::vector<RouteParameter> ranking_parameters() {
 }
 
 HttpRoute leaderboard_route(HarnessService& service) {
-  HttpRoute route = route_of("GET", "/v1/leaderboard", "getLeaderboard",
-                             "Submissions that passed (or have the status asked for), by a metric", Access::kRead);
+  HttpRoute route =
+      route_of("GET", "/v1/leaderboard", "getLeaderboard",
+               "Submissions that passed (or have the status asked for), by a metric: as confirmed or, without that, as judged. "
+               "A rank is one more than there are entries that are better by more than the intervals",
+               Access::kRead);
   route.query = ranking_parameters();
   gives_json(route, schemas::counted(schemas::list("entries", schemas::ranked())));
   route.handle = [&service](const HttpRequest& request) {
@@ -58,7 +61,8 @@ HttpRoute leaderboard_route(HarnessService& service) {
 
 HttpRoute front_route(HarnessService& service) {
   HttpRoute route =
-      route_of("GET", "/v1/front", "getFront", "Submissions that none beats both in score and in speed", Access::kRead);
+      route_of("GET", "/v1/front", "getFront",
+               "Submissions that none beats both in score and in speed, as confirmed or, without that, as judged", Access::kRead);
   route.query = with_filters({{"metric", "one metric (score)"}, {"speed", "and the other (speedup)"}});
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
@@ -71,8 +75,8 @@ HttpRoute front_route(HarnessService& service) {
 }
 
 HttpRoute history_route(HarnessService& service) {
-  HttpRoute route =
-      route_of("GET", "/v1/history", "getHistory", "A metric by the time of the verdict, and the best so far", Access::kRead);
+  HttpRoute route = route_of("GET", "/v1/history", "getHistory",
+                             "A metric as judged, by the time of the verdict, and the best so far", Access::kRead);
   route.query = ranking_parameters();
   gives_json(route, schemas::counted(schemas::list("points", schemas::history_point())));
   constexpr int kMost = 10'000;
@@ -84,9 +88,9 @@ HttpRoute history_route(HarnessService& service) {
 }
 
 HttpRoute events_route(HarnessService& service) {
-  HttpRoute route =
-      route_of("GET", "/v1/events", "streamEvents",
-               "What happens, as it happens: submitted, running, progress, retried, cancelled, finished", Access::kRead);
+  HttpRoute route = route_of(
+      "GET", "/v1/events", "streamEvents",
+      "What happens, as it happens: submitted, running, progress, retried, cancelled, finished, confirmation", Access::kRead);
   route.query = {
       {"after", "sequence number to go on after; without it, and without Last-Event-ID: what comes next", schemas::integer()}};
   route.headers = {{"Last-Event-ID", "the same, as browsers send it after a break", schemas::integer()}};

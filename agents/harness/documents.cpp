@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "agents/evaluation/credits.h"
+#include "agents/evaluation/metric_table.h"
 #include "scripting/base/iso_time.h"
 #include "scripting/base/json_object.h"
 
@@ -71,6 +73,23 @@ json values_of(const std::vector<store::Metric>& metrics) {
   return values;
 }
 
+const store::Metric* find_score(const std::vector<store::Metric>& metrics) {
+  const auto found = std::find_if(metrics.begin(), metrics.end(),
+                                  [](const store::Metric& metric) { return metric.name == metrics::kScore.name; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+/// By how much the judged score, which is a number and no estimate, was above what the confirmed one says.
+json flattery(const std::vector<store::Metric>& judged, const std::vector<store::Metric>& confirmed) {
+  const store::Metric* before = find_score(judged);
+  const store::Metric* after = find_score(confirmed);
+  if (before == nullptr || after == nullptr) return nullptr;
+  const auto from = [&](const std::optional<double>& bound) { return bound ? json(before->value - *bound) : json(nullptr); };
+  return {{"value", before->value - after->value}, {"low", from(after->high)}, {"high", from(after->low)}, {"unit", ""}};
+}
+
+const char* basis(bool is_confirmed) { return is_confirmed ? "confirmed" : "judged"; }
+
 }  // namespace
 
 const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
@@ -84,7 +103,24 @@ json document_of(const store::SubmissionSummary& summary) {
           {"updated", iso_time(summary.updated)},
           {"parents", summary.parents},
           {"settings", run_settings(summary.settings)},
-          {"metrics", values_of(summary.metrics)}};
+          {"metrics", values_of(summary.metrics)},
+          {"confirmation", summary.confirmation ? document_of(*summary.confirmation, summary) : json(nullptr)}};
+}
+
+json document_of(const store::Confirmation& confirmation, const store::SubmissionSummary& submission) {
+  return {{"state", store::name_of(confirmation.state)},
+          {"agent", confirmation.agent},
+          {"automatic", confirmation.is_automatic},
+          {"tries", confirmation.tries},
+          {"factor", confirmation.factor},
+          {"seed", confirmation.seed.empty() ? json(nullptr) : json(confirmation.seed)},
+          {"status", confirmation.status ? json(store::name_of(*confirmation.status)) : json(nullptr)},
+          {"message", confirmation.message},
+          {"hint", confirmation.hint},
+          {"created", iso_time(confirmation.created)},
+          {"finished", optional_time(confirmation.finished)},
+          {"metrics", values_of(confirmation.metrics)},
+          {"flattered", flattery(submission.metrics, confirmation.metrics)}};
 }
 
 json document_of(const store::SubmissionSummary& summary, const store::Submission& submission) {
@@ -126,7 +162,10 @@ json document_of(const store::Evaluation& evaluation) {
 }
 
 json document_of(const store::FrontPoint& point) {
-  return {{"submission", document_of(point.submission)}, {"value", point.value}, {"speed", point.speed}};
+  return {{"submission", document_of(point.submission)},
+          {"value", point.value},
+          {"speed", point.speed},
+          {"basis", basis(point.is_confirmed)}};
 }
 
 json document_of(const store::HistoryPoint& point) {
@@ -196,6 +235,7 @@ json document_of(const store::Ranked& ranked) {
   return {{"rank", ranked.rank},
           {"submission", document_of(ranked.submission)},
           {"metric", document_of(ranked.metric)},
+          {"basis", basis(ranked.is_confirmed)},
           {"finished", iso_time(ranked.finished)}};
 }
 

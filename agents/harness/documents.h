@@ -18,6 +18,8 @@ nlohmann::json document_of(const store::SubmissionSummary& summary);
 nlohmann::json document_of(const store::SubmissionSummary& summary, const store::Submission& submission);
 /// Without the contents of artifacts, and without the seed.
 nlohmann::json document_of(const store::Evaluation& evaluation);
+/// Of `submission`'s last verdict, with what the judged score was above the confirmed one; its seed once that may be told.
+nlohmann::json document_of(const store::Confirmation& confirmation, const store::SubmissionSummary& submission);
 nlohmann::json document_of(const store::Metric& metric);
 nlohmann::json document_of(const store::Ranked& ranked);
 nlohmann::json document_of(const store::FrontPoint& point);

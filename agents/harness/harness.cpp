@@ -72,6 +72,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, const st
   orchestrator.suite = options.suite;
   orchestrator.seconds = options.seconds;
   orchestrator.seed = seed;
+  orchestrator.confirms = options.confirms;
   orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
   return orchestrator;
 }

@@ -21,6 +21,7 @@ struct HarnessOptions {
   int workers = 0;                         // 0: one a GPU, or one on the CPU
   std::string suite = "quick";             // where a submission names none
   double seconds = 900;                    // most of one evaluation
+  bool confirms = true;                    // by itself, what enters the front of score and speed
   int flow_mib = 1024;                     // memory that judging a flow may take beyond the model and the prompts
   std::string program = "/proc/self/exe";  // that workers are
 };

@@ -54,7 +54,7 @@ json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) 
     caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
     json entries = documents_of(store->leaderboard(ranking));
-    return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
+    return json{{"entries", std::move(entries)}, {"total", store->count_ranked(ranking)}};
   });
 }
 

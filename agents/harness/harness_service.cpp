@@ -68,6 +68,13 @@ json HarnessService::document_of(store::Store& store, store::SubmissionId id) {
   return sluice::document_of(*summary, *submission);
 }
 
+void HarnessService::require_own(store::Store& store, const Identity& who, store::SubmissionId id) {
+  const auto submission = store.summary(id);
+  if (!submission) no_submission(id);
+  if (submission->agent == who.name || who.role == Role::kAdmin) return;
+  throw HttpProblem(403, fmt::format("submission {} is another agent's", id));
+}
+
 json HarnessService::submit(const Identity& agent, const json& draft, const std::string& idempotency_key) {
   return as_problems([&] {
     store::Draft checked = draft_of(draft);
@@ -85,12 +92,19 @@ json HarnessService::submit(const Identity& agent, const json& draft, const std:
 json HarnessService::cancel(const Identity& who, store::SubmissionId id) {
   return as_problems([&] {
     const auto store = stores_.borrow();
-    const auto submission = store->summary(id);
-    if (!submission) no_submission(id);
-    if (submission->agent != who.name && who.role != Role::kAdmin) {
-      throw HttpProblem(403, fmt::format("submission {} is another agent's", id));
-    }
+    require_own(*store, who, id);
     if (!alone([&] { return store->cancel(id); })) throw HttpProblem(409, fmt::format("submission {} has ended already", id));
+    changed();
+    return document_of(*store, id);
+  });
+}
+
+json HarnessService::confirm(const Identity& who, store::SubmissionId id) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    require_own(*store, who, id);
+    require_suited(*store, id);
+    alone([&] { store->ask_confirmation(who.name, id); });
     changed();
     return document_of(*store, id);
   });
@@ -118,25 +132,53 @@ json HarnessService::get(store::SubmissionId id, Caller& caller) {
   });
 }
 
+void HarnessService::wait_until(const std::function<bool()>& has_ended, std::chrono::seconds most,
+                                const std::function<bool()>& is_wanted, Caller& caller) {
+  const auto deadline = StoreWatch::Clock::now() + most;
+  uint64_t version = watch_.version();
+  if (most.count() == 0 || has_ended()) return;
+  caller.take(waits_);
+  while (!has_ended()) {
+    const uint64_t seen = version;
+    for (auto now = StoreWatch::Clock::now(); version == seen; now = StoreWatch::Clock::now()) {
+      if (now >= deadline || (is_wanted && !is_wanted())) return;
+      version = watch_.wait(seen, std::min<StoreWatch::Clock::time_point>(deadline, now + kLook));
+    }
+  }
+}
+
 json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted,
                           Caller& caller) {
-  const auto deadline = StoreWatch::Clock::now() + most;
   const auto has_ended = [&] {
     const auto status = as_problems([&] { return stores_.borrow()->find_status(id); });
     if (!status) no_submission(id);
     return store::is_final(*status);
   };
-  uint64_t version = watch_.version();
-  if (most.count() == 0 || has_ended()) return get(id, caller);
-  caller.take(waits_);
-  while (!has_ended()) {
-    const uint64_t seen = version;
-    for (auto now = StoreWatch::Clock::now(); version == seen; now = StoreWatch::Clock::now()) {
-      if (now >= deadline || (is_wanted && !is_wanted())) return get(id, caller);
-      version = watch_.wait(seen, std::min<StoreWatch::Clock::time_point>(deadline, now + kLook));
-    }
-  }
+  wait_until(has_ended, most, is_wanted, caller);
   return get(id, caller);
+}
+
+json HarnessService::confirmation(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted,
+                                  Caller& caller) {
+  return as_problems([&] {
+    const auto has_ended = [&] {
+      const auto confirmation = stores_.borrow()->confirmation(id);
+      return !confirmation || store::is_final(confirmation->state);
+    };
+    wait_until(has_ended, most, is_wanted, caller);
+    caller.take(reads_);
+    const auto store = stores_.borrow();
+    const auto summary = store->summary(id);
+    if (!summary) no_submission(id);
+    if (!summary->confirmation) {
+      throw HttpProblem(404, fmt::format("submission {} has no confirmation", id))
+          .with("hint", fmt::format("POST /v1/submissions/{}/confirm asks for it, once it has passed", id));
+    }
+    json document = sluice::document_of(*summary->confirmation, *summary);
+    const auto evaluation = store->confirmation_evaluation(id);
+    document["evaluation"] = evaluation ? sluice::document_of(*evaluation) : json(nullptr);
+    return document;
+  });
 }
 
 json HarnessService::evaluations(store::SubmissionId id, Caller& caller) {

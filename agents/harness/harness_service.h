@@ -56,6 +56,9 @@ class HarnessService {
   Json submit(const Identity& agent, const Json& draft, const std::string& idempotency_key = {});
   /// Its own, or any for an administrator (403). 409 if it has ended.
   Json cancel(const Identity& who, store::SubmissionId id);
+  /// Has a submission that passed judged once more, on new questions: its own, or any for an administrator (403). Asked for
+  /// again, it is the one that there is. 409 if it has not passed, or is not judged yet.
+  Json confirm(const Identity& who, store::SubmissionId id);
   /// For administrators. 409 if it waits or runs.
   Json judge_again(const Identity& admin, store::SubmissionId id);
 
@@ -87,6 +90,9 @@ class HarnessService {
   /// The same once it has ended, after `most`, or when `is_wanted` says that nobody waits any more.
   Json wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted, Caller& caller);
   Json evaluations(store::SubmissionId id, Caller& caller);
+  /// Of the last verdict, with "evaluation": what ended it, or the last attempt, or null. Once it has ended, or after `most`, as
+  /// `wait`. 404 if there is none.
+  Json confirmation(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted, Caller& caller);
   /// Of the last verdict; nothing if it has none of that name.
   std::optional<store::Artifact> artifact(store::SubmissionId id, const std::string& name, Caller& caller);
   Json list(const store::Filter& filter, const std::string& cursor, int limit, Caller& caller);
@@ -136,6 +142,11 @@ class HarnessService {
   Turns& turns_of_list(const store::Filter& filter) { return filter.text.empty() ? reads_ : searches_; }
   Turns& turns_of_comparison(const store::Filter& filter) { return filter.text.empty() ? comparisons_ : searches_; }
   [[noreturn]] static void no_submission(store::SubmissionId id);
+  /// Throws HttpProblem (404; 403 unless it is the caller's or the caller an administrator).
+  static void require_own(store::Store& store, const Identity& who, store::SubmissionId id);
+  /// Until `has_ended`, for `most`, or until nobody waits any more. Takes a turn if it waits at all.
+  void wait_until(const std::function<bool()>& has_ended, std::chrono::seconds most, const std::function<bool()>& is_wanted,
+                  Caller& caller);
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
   /// Throws HttpProblem (409) where a submission is for another model or device.

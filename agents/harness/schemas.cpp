@@ -53,6 +53,24 @@ json metric() {
   return schema;
 }
 
+json basis() { return one_of({"judged", "confirmed"}); }
+
+json confirmation() {
+  return object({{"state", one_of({"queued", "running", "done", "failed"})},
+                 {"agent", text()},
+                 {"automatic", boolean()},
+                 {"tries", integer()},
+                 {"factor", integer()},
+                 {"seed", or_null(text())},
+                 {"status", or_null(status())},
+                 {"message", text()},
+                 {"hint", text()},
+                 {"created", time()},
+                 {"finished", or_null(time())},
+                 {"metrics", values()},
+                 {"flattered", or_null(value())}});
+}
+
 json stage() {
   return object({{"stage", text()},
                  {"status", one_of({"passed", "failed", "skipped"})},
@@ -179,8 +197,11 @@ json summary() {
                  {"updated", time()},
                  {"parents", list_of(integer())},
                  {"settings", object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"})},
-                 {"metrics", values()}});
+                 {"metrics", values()},
+                 {"confirmation", or_null(confirmation())}});
 }
+
+json judged_confirmation() { return with(confirmation(), "evaluation", or_null(evaluation())); }
 
 json submission(bool with_is_new) {
   json schema = summary();
@@ -270,9 +291,11 @@ json diff() {
             {{"tasks", integer()}, {"difference", number()}, {"low", number()}, {"high", number()}, {"p_value", number()}}))}});
 }
 
-json ranked() { return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"finished", time()}}); }
+json ranked() {
+  return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"basis", basis()}, {"finished", time()}});
+}
 
-json front_point() { return object({{"submission", summary()}, {"value", number()}, {"speed", number()}}); }
+json front_point() { return object({{"submission", summary()}, {"value", number()}, {"speed", number()}, {"basis", basis()}}); }
 
 json history_point() {
   return object({{"submission", integer()},

@@ -35,6 +35,8 @@ nlohmann::json submission(bool with_is_new = false);
 /// With its evaluation.
 nlohmann::json judged_submission();
 nlohmann::json evaluation();
+/// With its evaluation, or the last attempt at it.
+nlohmann::json judged_confirmation();
 nlohmann::json page();
 /// A list, the cursor of what follows, and on the first page how many there are.
 nlohmann::json page_of(const std::string& member, const nlohmann::json& item);

@@ -129,6 +129,33 @@ HttpRoute cancel_route(HarnessService& service) {
   return route;
 }
 
+HttpRoute confirm_route(HarnessService& service) {
+  HttpRoute route =
+      route_of("POST", "/v1/submissions/{id}/confirm", "confirmSubmission",
+               "Has a submission of one's own that passed judged once more, on new questions; asked for again it is the "
+               "one that there is",
+               Access::kWrite);
+  gives_json(route, schemas::submission());
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.confirm(*request.identity, id_of(request)));
+  };
+  return route;
+}
+
+HttpRoute confirmation_route(HarnessService& service) {
+  HttpRoute route = route_of("GET", "/v1/submissions/{id}/confirmation", "getConfirmation",
+                             "The confirmation of its last verdict, and what was found", Access::kRead);
+  route.query = {{"wait", fmt::format("seconds to wait for its end, at most {}", kMostWaitSeconds), schemas::integer()}};
+  gives_json(route, schemas::judged_confirmation());
+  route.handle = [&service](const HttpRequest& request) {
+    const auto id = id_of(request);
+    const auto wait = std::chrono::seconds(query_number(request, "wait", 0, 0, kMostWaitSeconds));
+    Caller caller(caller_of(request));
+    return json_answer(service.confirmation(id, wait, request.is_wanted, caller));
+  };
+  return route;
+}
+
 HttpRoute judge_route(HarnessService& service) {
   HttpRoute route =
       route_of("POST", "/v1/submissions/{id}/judge", "judgeAgain", "Judges a finished submission once more", Access::kAdmin);
@@ -143,7 +170,7 @@ HttpRoute judge_route(HarnessService& service) {
 
 void add_submission_routes(HttpServer& server, HarnessService& service) {
   for (const auto& make : {submit_route, list_route, show_route, evaluations_route, artifact_route, diff_route, lineage_route,
-                           cancel_route, judge_route}) {
+                           cancel_route, confirm_route, confirmation_route, judge_route}) {
     server.add(make(service));
   }
 }

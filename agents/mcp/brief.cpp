@@ -97,6 +97,31 @@ std::string text_of_stage(const json& stage) {
                      message.empty() ? "" : ": ", message);
 }
 
+json brief_metrics(const json& metrics) {
+  json brief = json::object();
+  for (const auto& [name, metric] : metrics.items()) brief[name] = brief_metric(metric);
+  return brief;
+}
+
+json brief_confirmation(const json& confirmation) {
+  json brief = {{"state", confirmation.at("state")}, {"tries", confirmation.at("tries")}};
+  for (const char* member : {"status", "seed", "message", "hint"}) copy_text(brief, confirmation, member, kMostStageMessage);
+  if (brief["state"] != "done") return brief;
+  brief["metrics"] = brief_metrics(confirmation.at("metrics"));
+  if (const json flattered = confirmation.value("flattered", json()); flattered.is_object()) {
+    brief["flattered"] = brief_metric(flattered);
+  }
+  return brief;
+}
+
+std::string text_of_confirmation(const json& confirmation) {
+  if (confirmation.at("state") != "done") return text(confirmation["state"]);
+  std::string line = text(confirmation.at("status"));
+  if (!confirmation.at("metrics").empty()) line += fmt::format(" ({})", fmt::join(metric_texts(confirmation["metrics"]), ", "));
+  if (confirmation.contains("flattered")) line += ", flattered by " + text_of_metric(confirmation["flattered"]);
+  return line;
+}
+
 }  // namespace
 
 json rounded(const json& number) {
@@ -127,9 +152,9 @@ json brief_row(const json& summary) {
   row["created"] = to_the_second(summary.at("created"));
   row["parents"] = summary.value("parents", json::array());
   row["settings"] = summary.value("settings", json::object());
-  row["metrics"] = json::object();
-  const json metrics = summary.value("metrics", json::object());
-  for (const auto& [name, metric] : metrics.items()) row["metrics"][name] = brief_metric(metric);
+  row["metrics"] = brief_metrics(summary.value("metrics", json::object()));
+  const json confirmation = summary.value("confirmation", json());
+  if (confirmation.is_object()) row["confirmation"] = brief_confirmation(confirmation);
   return row;
 }
 
@@ -137,6 +162,7 @@ std::string text_of_row(const json& row) {
   std::string line = fmt::format("{} {} by {}: {}", row.at("id").get<int64_t>(), quoted(row.at("name")), text(row.at("agent")),
                                  text(row.at("status")));
   if (!row.at("metrics").empty()) line += fmt::format("; {}", fmt::join(metric_texts(row["metrics"]), ", "));
+  if (row.contains("confirmation")) line += "; confirmation " + text_of_confirmation(row["confirmation"]);
   if (!row.at("settings").empty()) line += "; " + text_of_settings(row["settings"]);
   if (!row.at("parents").empty())
     line += fmt::format("; parents {}", fmt::join(row["parents"].get<std::vector<int64_t>>(), ", "));

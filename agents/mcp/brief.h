@@ -7,7 +7,8 @@
 
 namespace sluice::mcp {
 
-/// A submission in a list: id, agent, name, status, created, parents, settings, metrics of its last verdict.
+/// A submission in a list: id, agent, name, status, created, parents, settings, metrics of its last verdict, its confirmation if
+/// there is one.
 nlohmann::json brief_row(const nlohmann::json& summary);
 /// The same in a line: `12 "quest" by ada: passed; accuracy 0.963 [0.94, 0.98], speedup 2.9; suite quick; parents 3`.
 std::string text_of_row(const nlohmann::json& row);

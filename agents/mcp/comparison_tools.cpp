@@ -45,8 +45,10 @@ store::Ranking ranking_of(const JsonObject& arguments) {
   return ranking;
 }
 
+json basis_schema() { return {{"type", "string"}, {"enum", {"judged", "confirmed"}}}; }
+
 json brief_entry(const json& entry) {
-  json brief = {{"rank", entry.at("rank")}, {"metric", brief_metric(entry.at("metric"))}};
+  json brief = {{"rank", entry.at("rank")}, {"metric", brief_metric(entry.at("metric"))}, {"basis", entry.at("basis")}};
   brief["submission"] = brief_row(entry.at("submission"));
   return brief;
 }
@@ -54,6 +56,7 @@ json brief_entry(const json& entry) {
 json brief_point(const json& point) {
   return {{"score", rounded(point.at("value"))},
           {"speed", rounded(point.at("speed"))},
+          {"basis", point.at("basis")},
           {"submission", brief_row(point.at("submission"))}};
 }
 
@@ -93,7 +96,10 @@ Tool leaderboard_tool(HarnessService& service) {
   tool.name = "leaderboard";
   tool.title = "Leaderboard";
   tool.description =
-      "The best submissions by one metric, of those that passed unless `status` says otherwise. Flows that were judged by "
+      "The best submissions by one metric, of those that passed unless `status` says otherwise: as confirmed or, without that, "
+      "as "
+      "judged (`basis`), which flatters what was searched for. Entries share a rank where intervals do not tell them apart. "
+      "Flows that were judged by "
       "another suite, model or device are no fair comparison: filter by suite. For score and speed together use front.";
   tool.input_schema = input_object(with_filters(
       {{"metric",
@@ -105,8 +111,10 @@ Tool leaderboard_tool(HarnessService& service) {
        {"limit", limit_property()},
        {"skip", skip_property("Entries to leave out: the best")}}));
   tool.output_schema = list_schema(
-      "entries", output_object({{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"submission", row_schema()}},
-                               {"rank", "metric", "submission"}));
+      "entries",
+      output_object(
+          {{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"basis", basis_schema()}, {"submission", row_schema()}},
+          {"rank", "metric", "basis", "submission"}));
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     Caller caller(call.caller);
@@ -117,8 +125,8 @@ Tool leaderboard_tool(HarnessService& service) {
     return list_result(
         "entries", std::move(entries), "submissions by " + ranking.metric,
         [](const json& entry) {
-          return fmt::format("{}. {}; submission {}", entry.at("rank").get<int64_t>(), text_of_metric(entry.at("metric")),
-                             text_of_row(entry.at("submission")));
+          return fmt::format("{}. {} {}; submission {}", entry.at("rank").get<int64_t>(), entry.at("basis").get<std::string>(),
+                             text_of_metric(entry.at("metric")), text_of_row(entry.at("submission")));
         },
         "ask again with skip, with another limit or with filters", behind(board, "entries", ranking.skip));
   };
@@ -134,8 +142,9 @@ Tool front_tool(HarnessService& service) {
       "for a fair comparison.";
   tool.input_schema = input_object(with_filters({}));
   const json number = {{"type", "number"}};
-  tool.output_schema = list_schema("points", output_object({{"score", number}, {"speed", number}, {"submission", row_schema()}},
-                                                           {"score", "speed", "submission"}));
+  tool.output_schema = list_schema(
+      "points", output_object({{"score", number}, {"speed", number}, {"basis", basis_schema()}, {"submission", row_schema()}},
+                              {"score", "speed", "basis", "submission"}));
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     Caller caller(call.caller);
@@ -145,8 +154,8 @@ Tool front_tool(HarnessService& service) {
     return list_result(
         "points", std::move(points), "submissions on the front",
         [](const json& point) {
-          return fmt::format("score {}, {} times as fast as dense: submission {}", point.at("score").dump(),
-                             point.at("speed").dump(), text_of_row(point.at("submission")));
+          return fmt::format("{} score {}, {} times as fast as dense: submission {}", point.at("basis").get<std::string>(),
+                             point.at("score").dump(), point.at("speed").dump(), text_of_row(point.at("submission")));
         },
         "ask again with filters");
   };

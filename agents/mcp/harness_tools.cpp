@@ -35,6 +35,7 @@ std::vector<Tool> harness_tools(HarnessService& service) {
                              wait_result_tool(service),
                              get_submission_tool(service),
                              cancel_submission_tool(service),
+                             confirm_submission_tool(service),
                              list_submissions_tool(service),
                              leaderboard_tool(service),
                              front_tool(service),
@@ -51,7 +52,8 @@ std::string harness_instructions() {
          "every attempt is kept with its parents. The aim is a flow that answers as dense attention does and decodes faster.\n"
          "Call `guide` first: it explains the language and how flows are judged. Then: look at `leaderboard` and `front`, take a "
          "flow to begin with (`shipped_flows`, `get_submission`), change it, `check_flow` until it compiles, `submit_flow` with "
-         "the flows that it came from as parents, `wait_result`, and improve on what the stages and tasks tell.";
+         "the flows that it came from as parents, `wait_result`, and improve on what the stages and tasks tell. A score that was "
+         "searched for on the same questions flatters: `confirm_submission` has the best judged once more on new ones.";
 }
 
 }  // namespace sluice::mcp

@@ -16,7 +16,8 @@ constexpr const char* kAddressesAsTools =
     "(with "
     "the script), `lineage` and `diff` for reading; `check_flow` for POST /v1/check; `submit_flow` for POST /v1/submissions, "
     "with "
-    "`suite` as an argument of its own; `wait_result` for `?wait=`; `cancel_submission`. `shipped_flows` has whole scripts.\n\n";
+    "`suite` as an argument of its own; `wait_result` for `?wait=`; `cancel_submission`; `confirm_submission`. `shipped_flows` "
+    "has whole scripts.\n\n";
 
 std::string text_of(const json& document, const char* member) {
   const json value = document.value(member, json());

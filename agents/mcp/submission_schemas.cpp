@@ -15,6 +15,7 @@ using nlohmann::json;
 
 json text_type() { return {{"type", "string"}}; }
 json integer_type() { return {{"type", "integer"}}; }
+json metrics_type() { return {{"type", "object"}, {"additionalProperties", metric_schema()}}; }
 
 std::vector<std::string> status_names() {
   std::vector<std::string> names;
@@ -32,7 +33,16 @@ json row_properties() {
           {"created", text_type()},
           {"parents", output_list(integer_type())},
           {"settings", {{"type", "object"}}},
-          {"metrics", {{"type", "object"}, {"additionalProperties", metric_schema()}}}};
+          {"metrics", metrics_type()},
+          {"confirmation", output_object({{"state", text_type()},
+                                          {"tries", integer_type()},
+                                          {"status", text_type()},
+                                          {"seed", text_type()},
+                                          {"message", text_type()},
+                                          {"hint", text_type()},
+                                          {"metrics", metrics_type()},
+                                          {"flattered", metric_schema()}},
+                                         {"state", "tries"})}};
 }
 
 std::vector<std::string> row_members() { return {"id", "agent", "name", "status", "created", "parents", "settings", "metrics"}; }

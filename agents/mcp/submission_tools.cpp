@@ -52,6 +52,23 @@ ToolResult result_of(json brief) {
   return {.text = text_of_submission(brief) + "next: " + brief["next_step"].get<std::string>() + "\n", .structured = brief};
 }
 
+/// What there is to know of the confirmation of a submission.
+std::string next_step_of_confirmation(const json& brief) {
+  const json& confirmation = brief.at("confirmation");
+  const std::string state = confirmation.at("state");
+  if (state == "failed") return "it came to no verdict; see message: call confirm_submission for another try";
+  if (state != "done") return fmt::format("it is {}: call confirm_submission with id {} again", state, brief.at("id").dump());
+  if (confirmation.at("status") != "passed") return "new questions refute it: it is on no leaderboard any more; improve the flow";
+  return "leaderboard and front have the confirmed figures from now on; flattered is what the judged score was above";
+}
+
+/// Until the end of the call at most, and as long as is asked for.
+std::chrono::seconds patience_of(const JsonObject& arguments, const ToolCall& call) {
+  const std::chrono::seconds wanted(arguments.find_integer("seconds", 0, kMostSeconds).value_or(kMostSeconds));
+  const auto left = std::chrono::ceil<std::chrono::seconds>(call.deadline - std::chrono::steady_clock::now());
+  return std::clamp(wanted, std::chrono::seconds(0), std::max(left, std::chrono::seconds(0)));
+}
+
 /// The submission schema and what this file adds to it.
 json answer_schema(const json& more = json::object()) {
   json schema = submission_schema();
@@ -184,9 +201,7 @@ Tool wait_result_tool(HarnessService& service) {
   tool.output_schema = answer_schema();
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
-    const std::chrono::seconds wanted(arguments.find_integer("seconds", 0, kMostSeconds).value_or(kMostSeconds));
-    const auto left = std::chrono::ceil<std::chrono::seconds>(call.deadline - std::chrono::steady_clock::now());
-    const auto most = std::clamp(wanted, std::chrono::seconds(0), std::max(left, std::chrono::seconds(0)));
+    const auto most = patience_of(arguments, call);
     Caller caller(call.caller);
     return result_of(brief_submission(service.wait(arguments.integer("id", 1, INT64_MAX), most, call.is_wanted, caller)));
   };
@@ -232,6 +247,34 @@ Tool cancel_submission_tool(HarnessService& service) {
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     const Identity& agent = require_identity(call);
     return result_of(brief_submission(service.cancel(agent, arguments.integer("id", 1, INT64_MAX))));
+  };
+  return tool;
+}
+
+Tool confirm_submission_tool(HarnessService& service) {
+  Tool tool;
+  tool.name = "confirm_submission";
+  tool.title = "Confirm a submission on new questions";
+  tool.description =
+      "Has a submission of your own that passed judged once more, on more questions that nobody could know when it was handed "
+      "in, "
+      "and waits at most 50 seconds. Leaderboard and front then rank it by what was confirmed. Called again it asks for nothing "
+      "new, but waits and tells how far it is. Needs a token and uses the quota as a submission does.";
+  tool.input_schema = input_object({{"id", id_property("The submission")},
+                                    {"seconds", integer_property("Most seconds to wait", 0, kMostSeconds, kMostSeconds)}},
+                                   {"id"});
+  tool.output_schema = answer_schema();
+  tool.annotations = writing_annotations(false);
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    const Identity& agent = require_identity(call);
+    const int64_t id = arguments.integer("id", 1, INT64_MAX);
+    service.confirm(agent, id);
+    Caller caller(call.caller);
+    service.confirmation(id, patience_of(arguments, call), call.is_wanted, caller);
+    json brief = brief_submission(service.get(id, caller));
+    brief["next_step"] = next_step_of_confirmation(brief);
+    return ToolResult{.text = text_of_submission(brief) + "next: " + brief["next_step"].get<std::string>() + "\n",
+                      .structured = brief};
   };
   return tool;
 }

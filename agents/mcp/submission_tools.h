@@ -12,5 +12,6 @@ Tool submit_flow_tool(HarnessService& service);
 Tool wait_result_tool(HarnessService& service);
 Tool get_submission_tool(HarnessService& service);
 Tool cancel_submission_tool(HarnessService& service);
+Tool confirm_submission_tool(HarnessService& service);
 
 }  // namespace sluice::mcp

@@ -21,8 +21,10 @@ struct OrchestratorOptions {
   double lease_seconds = 30;        // renewed while a worker is heard of
   double poll_seconds = 1;          // between looks at the queue, for what other processes put there
   /// What every submission is judged by. Secret, and the same for all, so that dense attention answers its questions once.
-  /// A trial with a seed is judged by one that is derived from both, so that who chose it does not know the questions either.
+  /// A trial with a seed is judged by one that is derived from both, so that who chose it does not know the questions either; a
+  /// confirmation by one of its own.
   Seed seed;
+  bool confirms = false;  // by itself, what enters the front of score and speed
   /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the
   /// verdict, whatever that is. Called by all threads.
   std::function<std::vector<store::Artifact>(const FlowScript&)> check;

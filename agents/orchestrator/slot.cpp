@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/orchestrator/verdict.h"
 #include "scripting/base/json_object.h"
 #include "scripting/base/resource_error.h"
@@ -49,6 +50,23 @@ Settings settings_of(const store::Submission& submission, const OrchestratorOpti
   if (const std::string* digest = object.find_text("model_digest")) settings.model_digest = *digest;
   if (const auto seconds = object.find_number("seconds", 1, 1e6)) settings.seconds = std::min(*seconds, options.seconds);
   return settings;
+}
+
+WorkerJob job_of(const store::Submission& submission, const Settings& settings, const store::Lease& lease,
+                 const OrchestratorOptions& options) {
+  WorkerJob job;
+  job.name = submission.name;
+  job.script = submission.script;
+  job.suite = settings.suite;
+  job.model_digest = settings.model_digest;
+  job.seed = options.seed;
+  if (lease.trial) job.seed = options.seed.derived(fmt::format("trial {}", lease.seed.value()));
+  if (lease.confirmation) {
+    job.seed = Seed::parse(lease.confirmation->seed);
+    job.factor = static_cast<int>(lease.confirmation->factor);
+    job.is_seed_kept = false;
+  }
+  return job;
 }
 
 /// A worker whose answer was not read must not live: it would be taken for the next one's. Nor one that met an error while it
@@ -124,22 +142,18 @@ bool Slot::refuse(const store::Submission& submission, const store::Lease& lease
 
 void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   const Settings settings = settings_of(submission, options_);
+  const WorkerJob job = job_of(submission, settings, lease, options_);
+  const double seconds = settings.seconds * job.factor;
   WorkerGuard guard{worker_};
-  WorkerJob job;
-  job.name = submission.name;
-  job.script = submission.script;
-  job.suite = settings.suite;
-  job.seed = lease.trial ? options_.seed.derived(fmt::format("trial {}", lease.seed.value())) : options_.seed;
-  job.model_digest = settings.model_digest;
   stage_ = "verify";
-  const Clock::time_point deadline = Clock::now() + duration_of(settings.seconds);
+  const Clock::time_point deadline = Clock::now() + duration_of(seconds);
   const bool sent = worker_->send(job, deadline);
   const Answer answer = sent ? wait_for_answer(lease, deadline) : Answer{Ending::kLost, {}};
   switch (answer.ending) {
     case Ending::kStopping:
       return release(lease);
     case Ending::kDeadline:
-      return complete(lease, timeout_verdict(settings.seconds, stage_));
+      return complete(lease, timeout_verdict(seconds, stage_));
     case Ending::kLost:
       return lose_worker(lease);
     case Ending::kAnswered:
@@ -148,6 +162,7 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   if (const auto* report = std::get_if<WorkerReport>(&answer.message)) {
     store::Verdict verdict = verdict_of(report->report);
     guard.is_sound = verdict.status != store::Status::kRuntimeError;
+    if (lease.confirmation) verdict = confirmed_verdict(std::move(verdict), *lease.confirmation);
     complete(lease, std::move(verdict));
   } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
     guard.is_sound = !failure->is_lack;
@@ -171,9 +186,19 @@ void Slot::complete(const store::Lease& lease, store::Verdict verdict) {
       store_->complete(lease, verdict);
     } catch (const store::StoreError& error) {
       if (error.kind() != store::ErrorKind::kInvalid) throw;
-      store_->fail(lease, error.what());  // a result that cannot be
+      return static_cast<void>(store_->fail(lease, error.what()));  // a result that cannot be
     }
+    if (verdict.status == store::Status::kPassed && !lease.trial && !lease.confirmation) confirm(lease.submission);
   });
+}
+
+void Slot::confirm(store::SubmissionId submission) {
+  if (!options_.confirms) return;
+  try {
+    if (store_->confirm_if_on_front(submission, metrics::kScore.name, metrics::kSpeedup.name)) signal_.wake();
+  } catch (const store::StoreError& error) {  // the verdict is there: it may be asked for
+    spdlog::warn("worker {}: no confirmation of submission {}: {}", name_, submission, error.what());
+  }
 }
 
 void Slot::fail(const store::Lease& lease, const std::string& reason) {
@@ -270,7 +295,7 @@ Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadli
 
 void Slot::keep(store::Lease& lease, Clock::time_point& renewal) {
   while_held([&] {
-    if (Clock::now() < renewal) return store_->confirm(lease);
+    if (Clock::now() < renewal) return store_->check_lease(lease);
     lease = store_->renew(lease, microseconds(options_.lease_seconds));
     renewal = Clock::now() + duration_of(options_.lease_seconds / 3);
   });
@@ -278,7 +303,8 @@ void Slot::keep(store::Lease& lease, Clock::time_point& renewal) {
 
 void Slot::tell(const store::Lease& lease, const WorkerProgress& progress) {
   stage_ = progress.task.empty() ? progress.stage : progress.stage + ", " + progress.task;
-  const nlohmann::json data = {{"stage", progress.stage}, {"task", progress.task}, {"share", progress.share}};
+  nlohmann::json data = {{"stage", progress.stage}, {"task", progress.task}, {"share", progress.share}};
+  if (lease.confirmation) data["of"] = "confirmation";
   while_held([&] { store_->append_event("progress", lease, data.dump()); });
 }
 

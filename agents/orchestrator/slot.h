@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-/// One thread's work, with one worker: claims a submission, has it judged, writes down what came of it.
+/// One thread's work, with one worker: claims a job, has it judged, writes down what came of it.
 class Slot {
  public:
   /// What it refers to must outlive it. `database` is a store's file.
@@ -42,6 +42,8 @@ class Slot {
   // How an attempt ends.
 
   void complete(const store::Lease& lease, store::Verdict verdict);
+  /// Asks for the confirmation of what enters the front.
+  void confirm(store::SubmissionId submission);
   void fail(const store::Lease& lease, const std::string& reason);
   void release(const store::Lease& lease);
   /// What is lacking is no fault of the submission: it goes back to the queue, and the slot waits ever longer, up to a bound,

@@ -8,6 +8,7 @@
 
 #include "agents/evaluation/credits.h"
 #include "agents/evaluation/metric_table.h"
+#include "agents/evaluation/statistics.h"
 #include "host/weights/model_name.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
@@ -194,6 +195,11 @@ StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Task
   return result;
 }
 
+IntervalScale scale_of(const MetricInfo* metric) {
+  if (metric == nullptr || metric->form == MetricForm::kNats) return IntervalScale::kPlain;
+  return metric->form == MetricForm::kShare ? IntervalScale::kShare : IntervalScale::kRatio;
+}
+
 /// Results of all stages; the last is the one that ended the flow.
 std::vector<StageResult> stages_of(const JsonObject& flow, const Tasks& tasks, const Verdict& verdict) {
   std::vector<StageResult> stages;
@@ -235,6 +241,19 @@ store::Verdict verdict_of(const std::string& report) {
   };
   keep("report.json", document.dump(2));
   if (!credits.at("tasks").empty()) keep(kCreditsArtifact, credits.dump());
+  return verdict;
+}
+
+store::Verdict confirmed_verdict(store::Verdict verdict, const store::ConfirmationJob& job) {
+  const double miss = miss_of_try(job.tries);
+  for (Metric& metric : verdict.metrics) {
+    if (!metric.low || !metric.high) continue;
+    const MetricInfo* info = metrics::find(metric.name);
+    const Interval wide = widened(metric.value, {*metric.low, *metric.high}, miss, scale_of(info));
+    metric.low = wide.low;
+    metric.high = wide.high;
+  }
+  verdict.seed = job.seed;
   return verdict;
 }
 

@@ -13,6 +13,10 @@ namespace sluice {
 /// fault of its own: such a report says nothing that another could be compared with.
 store::Verdict verdict_of(const std::string& report);
 
+/// What a worker's verdict says as a confirmation: its intervals are as wide as the number of tries makes them
+/// (evaluation/statistics.h), by the form of each metric. Those in stages and in the report stay at 95 %.
+store::Verdict confirmed_verdict(store::Verdict verdict, const store::ConfirmationJob& job);
+
 /// `text` as the store takes it: what is no UTF-8, or NUL, is replaced.
 std::string utf8_text(const std::string& text);
 

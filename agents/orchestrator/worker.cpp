@@ -85,7 +85,7 @@ WorkerMessage judged(LoadedModel& model, const WorkerJob& job, const WorkerOptio
     limit.allow(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, model.judge.config()));
     PipedProgress progress(out);
     const Contestant contestant{job.name, {job.name + ".lua", job.script}};
-    return WorkerReport{to_json(model.judge.judge(suite, {contestant}, job.seed, progress))};
+    return WorkerReport{to_json(model.judge.judge(suite, {contestant}, job.seed, progress, job.is_seed_kept))};
   } catch (const InputError& error) {
     return WorkerFailure{error.what(), error.hint()};
   } catch (const std::exception& error) {

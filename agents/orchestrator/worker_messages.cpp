@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostFactor = 1000;
+
 /// Scripts may hold any bytes; what is no UTF-8 is refused by the tracer, not by the pipe.
 std::string line_of(const json& document) { return document.dump(-1, ' ', true, json::error_handler_t::replace); }
 
@@ -29,10 +31,11 @@ json document_of(const WorkerFailure& failure) {
 }  // namespace
 
 Suite WorkerJob::load() const {
-  if (!suite_text.empty()) return parse_suite(suite_text, suite);
-  if (!is_built_in(suite))
+  if (suite_text.empty() && !is_built_in(suite))
     throw InputError(fmt::format("there is no suite \"{}\"", suite), "suites are verify, quick, standard, full and real");
-  return load_suite(suite);
+  Suite loaded = suite_text.empty() ? load_suite(suite) : parse_suite(suite_text, suite);
+  if (factor > 1) multiply_samples(loaded, factor);
+  return loaded;
 }
 
 std::string to_line(const WorkerJob& job) {
@@ -41,7 +44,9 @@ std::string to_line(const WorkerJob& job) {
                   {"suite", job.suite},
                   {"suite_text", job.suite_text},
                   {"seed", job.seed.hex()},
-                  {"model_digest", job.model_digest}});
+                  {"model_digest", job.model_digest},
+                  {"factor", job.factor},
+                  {"is_seed_kept", job.is_seed_kept}});
 }
 
 std::string to_line(const WorkerMessage& message) {
@@ -56,7 +61,9 @@ WorkerJob parse_job(std::string_view line) {
           .suite = job.text("suite"),
           .suite_text = job.text("suite_text"),
           .seed = Seed::parse(job.text("seed")),
-          .model_digest = job.text("model_digest")};
+          .model_digest = job.text("model_digest"),
+          .factor = static_cast<int>(job.integer("factor", 1, kMostFactor)),
+          .is_seed_kept = job.boolean("is_seed_kept", true)};
 }
 
 WorkerMessage parse_message(std::string_view line) {

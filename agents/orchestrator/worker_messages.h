@@ -20,8 +20,10 @@ struct WorkerJob {
   std::string suite_text;       // of a suite file; empty: the built-in one
   Seed seed;
   std::string model_digest = {};  // of the model that is to judge it (host/weights/model_digest.h); empty: whichever is there
+  int factor = 1;                 // so many times the samples of the suite
+  bool is_seed_kept = true;       // other jobs will have the seed, too: what dense attention does is kept for them
 
-  /// Throws InputError for a suite that cannot be.
+  /// The suite with its samples. Throws InputError for one that cannot be.
   Suite load() const;
 };
 

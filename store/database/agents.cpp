@@ -12,6 +12,7 @@
 
 #include "store/database/filter.h"
 #include "store/database/sqlite.h"
+#include "store/database/standings.h"
 #include "store/error.h"
 #include "store/folder/sodium.h"
 #include "store/store.h"
@@ -143,8 +144,9 @@ Quota Store::quota_of(const std::string& name) {
   Query query(*database_,
               "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?) + "
               "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?) + "
-              "(SELECT COUNT(*) FROM trials WHERE agent = ? AND created > ? AND seed IS NOT NULL)",
-              agent.id, since, agent.id, since, agent.id, since);
+              "(SELECT COUNT(*) FROM trials WHERE agent = ? AND created > ? AND seed IS NOT NULL) + "
+              "(SELECT COUNT(*) FROM confirmations WHERE agent = ? AND created > ? AND automatic = 0)",
+              agent.id, since, agent.id, since, agent.id, since, agent.id, since);
   query.step();
   return {agent.quota, query.integer(0)};
 }
@@ -154,14 +156,16 @@ void Store::require_quota(const Agent& agent, int64_t spent) {
   const Quota quota = quota_of(agent.name);
   if (quota.used < quota.limit) return;
   if (spent > 0 && spent >= quota.limit) {
-    throw StoreError(ErrorKind::kInvalid,
-                     fmt::format("this takes more than all {} submissions and trials with seeds that {} has in 24 hours",
-                                 quota.limit, agent.name),
-                     "send it in parts, or ask an admin for a larger quota");
+    throw StoreError(
+        ErrorKind::kInvalid,
+        fmt::format("this takes more than all {} submissions, trials with seeds and confirmations that {} has in 24 hours",
+                    quota.limit, agent.name),
+        "send it in parts, or ask an admin for a larger quota");
   }
-  throw StoreError(ErrorKind::kQuota,
-                   fmt::format("{} has used its {} submissions and trials with seeds of 24 hours", agent.name, quota.limit),
-                   "wait, or ask an admin for a larger quota");
+  throw StoreError(
+      ErrorKind::kQuota,
+      fmt::format("{} has used its {} submissions, trials with seeds and confirmations of 24 hours", agent.name, quota.limit),
+      "wait, or ask an admin for a larger quota");
 }
 
 void Store::require_room(const Agent& agent, const char* table, int64_t count) {
@@ -185,10 +189,13 @@ std::vector<AgentSummary> Store::agents() {
   const TimeLimit limit(*database_, kMostSearch);
   std::vector<AgentSummary> agents;
   Query query(*database_,
-              "SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "
-              "MAX(CASE WHEN s.status = 'passed' THEN m.value END) FROM agents a LEFT JOIN submissions s ON s.agent = a.id "
-              "LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = 'score' AND m.task = '' AND m.length = 0 "
-              "GROUP BY a.id ORDER BY a.name");
+              fmt::format("SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "
+                          "MAX(CASE WHEN s.status = 'passed' AND {} THEN coalesce(mc.value, m.value) END) "
+                          "FROM agents a LEFT JOIN submissions s ON s.agent = a.id {} LEFT JOIN metrics m "
+                          "ON m.evaluation = s.judged AND m.name = 'score' AND m.task = '' AND m.length = 0 LEFT JOIN metrics mc "
+                          "ON mc.evaluation = c.evaluation AND mc.name = 'score' AND mc.task = '' AND mc.length = 0 "
+                          "GROUP BY a.id ORDER BY a.name",
+                          kStands, kJoinConfirmed));
   while (query.step()) {
     agents.push_back({query.text(0), query.text(1) == "admin" ? Role::kAdmin : Role::kAgent, query.integer(2), query.integer(3),
                       query.integer(4), query.optional_real(5)});

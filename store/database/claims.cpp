@@ -4,9 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "store/database/confirmations.h"
 #include "store/database/jobs.h"
 #include "store/database/sqlite.h"
 #include "store/database/trials.h"
+#include "store/folder/sodium.h"
 #include "store/store.h"
 
 namespace sluice::store {
@@ -17,6 +19,7 @@ struct NextJob {
   Job job;
   int64_t agent = 0;
   std::optional<int64_t> seed = {};
+  std::optional<ConfirmationJob> confirmation = {};
 };
 
 /// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
@@ -27,16 +30,23 @@ constexpr const char* kIsSuited =
 
 std::optional<NextJob> next_job(Database& database, Time time, const Equipment& equipment) {
   Query query(database,
-              fmt::format("SELECT q.id, q.submission, q.trial, q.agent, t.seed FROM queue q JOIN agents a ON a.id = q.agent "
-                          "JOIN submissions s ON s.id = q.submission LEFT JOIN trials t ON t.id = q.trial WHERE {} "
+              fmt::format("SELECT {}, q.agent, t.seed, c.seed, c.tries, c.factor FROM queue q JOIN agents a ON a.id = q.agent "
+                          "JOIN submissions s ON s.id = q.submission LEFT JOIN trials t ON t.id = q.trial "
+                          "LEFT JOIN confirmations c ON c.id = q.confirmation WHERE {} "
                           "AND q.evaluation IS NULL AND q.available NOT BETWEEN ?4 AND ?5 ORDER BY q.priority DESC, "
                           "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
-                          "q.trial IS NOT NULL, coalesce(q.trial, q.submission) LIMIT 1",
-                          kIsSuited),
+                          "coalesce(q.trial, q.confirmation) IS NOT NULL, "
+                          "iif(coalesce(q.trial, q.confirmation) IS NULL, q.submission, q.id) LIMIT 1",
+                          kJobColumns, kIsSuited),
               equipment.device, equipment.model_digest, equipment.model, time + 1,
               time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
-  return NextJob{{query.integer(0), query.integer(1), query.optional_integer(2)}, query.integer(3), query.optional_integer(4)};
+  NextJob next{read_job(query), query.integer(kJobWidth), query.optional_integer(kJobWidth + 1), {}};
+  if (next.job.confirmation) {
+    next.confirmation = {*next.job.confirmation, hexadecimal(query.blob(kJobWidth + 2)), query.integer(kJobWidth + 3),
+                         query.integer(kJobWidth + 4)};
+  }
+  return next;
 }
 
 }  // namespace
@@ -56,6 +66,14 @@ void Store::enqueue_trial(int64_t trial) {
       .run();
 }
 
+void Store::enqueue_confirmation(int64_t confirmation, int64_t priority) {
+  Query(*database_,
+        "INSERT INTO queue (submission, confirmation, agent, priority, available) SELECT submission, id, agent, ?, ? "
+        "FROM confirmations WHERE id = ?",
+        priority, options_.clock(), confirmation)
+      .run();
+}
+
 std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
   const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
@@ -63,10 +81,12 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration, cons
   if (!next) return std::nullopt;
   const Job& job = next->job;
   const int64_t attempt = attempts_of(*database_, job) + 1;
-  Query(*database_, "INSERT INTO evaluations (submission, trial, attempt, worker, started) VALUES (?, ?, ?, ?, ?)",
-        job.submission, job.trial, attempt, worker, time)
+  Query(*database_,
+        "INSERT INTO evaluations (submission, trial, confirmation, attempt, worker, started) VALUES (?, ?, ?, ?, ?, ?)",
+        job.submission, job.trial, job.confirmation, attempt, worker, time)
       .run();
-  const Lease lease{job.submission, database_->last_id(), attempt, worker, time + duration, job.trial, next->seed};
+  const Lease lease{job.submission, database_->last_id(), attempt,           worker, time + duration,
+                    job.trial,      next->seed,           next->confirmation};
   Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE id = ?", lease.evaluation, worker,
         lease.expiry, job.id)
       .run();
@@ -78,6 +98,11 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration, cons
 
 void Store::set_running(const Job& job, Time time, int64_t attempt) {
   if (job.trial) return set_trial(*database_, *job.trial, TrialState::kRunning, time);
+  if (job.confirmation) {
+    set_confirmation(*database_, *job.confirmation, ConfirmationState::kRunning);
+    append("confirmation", job.submission, confirmation_event(ConfirmationState::kRunning));
+    return;
+  }
   set_status(*database_, job.submission, Status::kRunning, time);
   append("running", job.submission, nlohmann::json{{"attempt", attempt}}.dump());
 }

@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 
 #include "store/database/filter.h"
 #include "store/database/sqlite.h"
+#include "store/database/standings.h"
 #include "store/database/summaries.h"
 #include "store/store.h"
 
@@ -14,53 +17,25 @@ namespace sluice::store {
 
 namespace {
 
-/// A comparison is among those that passed, unless the filter asks for another status.
-Filter with_status(Filter filter) {
-  if (!filter.status) filter.status = Status::kPassed;
-  return filter;
-}
-
-std::vector<Ranked> measured(Database& database, const Ranking& ranking, const std::string& order, int limit, int64_t skip) {
+/// By the time of their verdicts.
+std::vector<Ranked> measured(Database& database, const Ranking& ranking) {
   const Conditions conditions(with_status(ranking.filter));
   Query query(database,
-              fmt::format("SELECT {}, m.name, m.task, m.length, m.value, m.low, m.high, m.unit, e.finished FROM metrics m "
+              fmt::format("SELECT {}, m.value, e.finished FROM metrics m "
                           "JOIN evaluations e ON e.id = m.evaluation JOIN submissions s ON s.judged = e.id "
                           "JOIN agents a ON a.id = s.agent WHERE m.name = ? AND m.task = ? AND m.length = ? AND {} "
-                          "ORDER BY {}, s.id LIMIT ? OFFSET ?",
-                          kSummaryColumns, conditions.sql(), order),
+                          "ORDER BY e.finished, s.id",
+                          kSummaryColumns, conditions.sql()),
               ranking.metric, ranking.task, ranking.length);
   conditions.bind(query);
-  query.bind(int64_t{limit});
-  query.bind(skip);
   std::vector<Ranked> rows;
-  constexpr int kAt = kSummaryWidth;
   while (query.step()) {
-    rows.push_back({read_summary(query),
-                    {query.text(kAt), query.text(kAt + 1), query.integer(kAt + 2), query.real(kAt + 3),
-                     query.optional_real(kAt + 4), query.optional_real(kAt + 5), query.text(kAt + 6)},
-                    query.integer(kAt + 7)});
+    Ranked& row = rows.emplace_back();
+    row.submission = read_summary(query);
+    row.metric.value = query.real(kSummaryWidth);
+    row.finished = query.integer(kSummaryWidth + 1);
   }
   return rows;
-}
-
-/// How many of a ranking's rows meet a condition, whose parameters come last.
-template <class... Values>
-int64_t count_rows(Database& database, const Ranking& ranking, const std::string& condition, const Values&... values) {
-  const Conditions conditions(with_status(ranking.filter));
-  Query query(database,
-              fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
-                          "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
-                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}{}",
-                          conditions.sql(), condition),
-              ranking.metric, ranking.task, ranking.length);
-  conditions.bind(query);
-  (query.bind(values), ...);
-  query.step();
-  return query.integer(0);
-}
-
-int64_t count_better(Database& database, const Ranking& ranking, double value) {
-  return count_rows(database, ranking, ranking.higher_is_better ? " AND m.value > ?" : " AND m.value < ?", value);
 }
 
 /// Adds what their summaries lack.
@@ -71,36 +46,71 @@ void complete_rows(Database& database, std::vector<Row>& rows) {
   complete_summaries(database, summaries);
 }
 
-constexpr int kAll = -1;  // SQLite's LIMIT
+/// Those whose ids the rows have.
+void read_summaries(Database& database, std::vector<Ranked>& rows) {
+  std::vector<SubmissionId> ids;
+  std::unordered_map<SubmissionId, size_t> places;
+  for (const Ranked& row : rows) {
+    places.emplace(row.submission.id, ids.size());
+    ids.push_back(row.submission.id);
+  }
+  Query query(database, fmt::format("{} WHERE s.id IN (SELECT value FROM json_each(?))", kSelectSummary),
+              fmt::format("[{}]", fmt::join(ids, ",")));
+  while (query.step()) {
+    SubmissionSummary summary = read_summary(query);
+    rows[places.at(summary.id)].submission = std::move(summary);
+  }
+}
 
 }  // namespace
 
 std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
-  const char* order = ranking.higher_is_better ? "m.value DESC" : "m.value";
-  std::vector<Ranked> rows = measured(*database_, ranking, order, std::max(ranking.limit, 1), ranking.skip);
-  complete_rows(*database_, rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i == 0) {
-      rows[i].rank = ranking.skip == 0 ? 1 : count_better(*database_, ranking, rows[i].metric.value) + 1;
-    } else {
-      const bool is_equal = rows[i].metric.value == rows[i - 1].metric.value;
-      rows[i].rank = is_equal ? rows[i - 1].rank : ranking.skip + static_cast<int64_t>(i) + 1;
-    }
+  const std::vector<Standing> all = standings(*database_, ranking);
+  std::vector<Comparable> values;
+  for (const Standing& standing : all) values.push_back(standing.compared);
+  const size_t begin = std::min(all.size(), static_cast<size_t>(std::max<int64_t>(ranking.skip, 0)));
+  const size_t end = std::min(all.size(), begin + static_cast<size_t>(std::max(ranking.limit, 1)));
+  std::vector<Ranked> rows;
+  for (size_t i = begin; i < end; ++i) {
+    const Standing& standing = all[i];
+    Ranked& row = rows.emplace_back();
+    row.submission.id = standing.submission;
+    row.metric = {ranking.metric,        ranking.task,           ranking.length, standing.compared.value,
+                  standing.compared.low, standing.compared.high, standing.unit};
+    row.finished = standing.finished;
+    row.rank = rank_of(values, i, ranking.higher_is_better);
+    row.is_confirmed = standing.is_confirmed;
   }
+  read_summaries(*database_, rows);
+  complete_rows(*database_, rows);
   return rows;
+}
+
+int64_t Store::count_ranked(const Ranking& ranking) {
+  const TimeLimit limit(*database_, kMostSearch);
+  return static_cast<int64_t>(standings(*database_, ranking).size());
 }
 
 int64_t Store::count_measured(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
-  return count_rows(*database_, ranking, "");
+  const Conditions conditions(with_status(ranking.filter));
+  Query query(*database_,
+              fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
+                          "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
+                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}",
+                          conditions.sql()),
+              ranking.metric, ranking.task, ranking.length);
+  conditions.bind(query);
+  query.step();
+  return query.integer(0);
 }
 
 std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
   std::vector<HistoryPoint> points;
-  for (const Ranked& row : measured(*database_, ranking, "e.finished", kAll, 0)) {
+  for (const Ranked& row : measured(*database_, ranking)) {
     const double value = row.metric.value;
     double best = value;
     if (!points.empty()) {
@@ -120,16 +130,16 @@ std::vector<FrontPoint> Store::pareto_front(const std::string& metric, const std
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   const Conditions conditions(with_status(filter));
   Query query(*database_,
-              fmt::format("SELECT {}, x.value, y.value FROM submissions s JOIN agents a ON a.id = s.agent "
-                          "JOIN metrics x ON x.evaluation = s.judged AND x.name = ? AND x.task = '' AND x.length = 0 "
-                          "JOIN metrics y ON y.evaluation = s.judged AND y.name = ? AND y.task = '' AND y.length = 0 "
-                          "WHERE {} ORDER BY x.value DESC, y.value DESC, s.id",
-                          kSummaryColumns, conditions.sql()),
-              metric, speed);
+              fmt::format("SELECT {}, {} AS value, {} AS pace, xc.value IS NOT NULL FROM submissions s "
+                          "JOIN agents a ON a.id = s.agent {} {} {} WHERE {} AND {} ORDER BY value DESC, pace DESC, s.id",
+                          kSummaryColumns, standing_column("x", "value"), standing_column("y", "value"), kJoinConfirmed,
+                          join_metric("x"), join_metric("y"), kStands, conditions.sql()),
+              metric, "", 0, speed, "", 0);
   conditions.bind(query);
   std::vector<FrontPoint> front;
   while (query.step()) {
-    const FrontPoint point{read_summary(query), query.real(kSummaryWidth), query.real(kSummaryWidth + 1)};
+    const FrontPoint point{read_summary(query), query.real(kSummaryWidth), query.real(kSummaryWidth + 1),
+                           query.integer(kSummaryWidth + 2) != 0};
     // Rows come by falling value: one stays if it is faster than all before it, or equal in both to the one before it.
     const bool faster = front.empty() || point.speed > front.back().speed;
     const bool equal = !faster && point.speed == front.back().speed && point.value == front.back().value;

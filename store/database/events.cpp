@@ -30,11 +30,11 @@ int64_t Store::append_event(const std::string& kind, std::optional<SubmissionId>
 int64_t Store::append_event(const std::string& kind, const Lease& lease, const std::string& data) {
   const std::string canonical = canonical_object("event's data", data);
   if (lease.trial) {
-    confirm(lease);
+    check_lease(lease);
     return last_event();
   }
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  confirm(lease);
+  check_lease(lease);
   const int64_t sequence = append(kind, lease.submission, canonical);
   transaction.commit();
   return sequence;

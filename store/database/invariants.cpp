@@ -9,24 +9,24 @@ namespace sluice::store {
 namespace {
 
 struct Invariant {
-  const char* broken;  // "submission 5 ...", "trial 0 of study 2 ..."
+  const char* broken;  // "submission 5 ...", "the confirmation of submission 5 ...", "trial 0 of study 2 ..."
   const char* sql;     // ids of the submissions that break it; study and number of the trials
 };
 
 constexpr std::array kInvariants = {
     Invariant{"waits or runs, and is not in the queue",
               "SELECT id FROM submissions WHERE status IN ('queued', 'running') "
-              "AND id NOT IN (SELECT submission FROM queue WHERE trial IS NULL)"},
+              "AND id NOT IN (SELECT submission FROM queue WHERE trial IS NULL AND confirmation IS NULL)"},
     Invariant{"is final, and still in the queue",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
-              "WHERE q.trial IS NULL AND s.status NOT IN ('queued', 'running')"},
+              "WHERE q.trial IS NULL AND q.confirmation IS NULL AND s.status NOT IN ('queued', 'running')"},
     Invariant{"is running without a lease, or has a lease without running",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
-              "WHERE q.trial IS NULL AND (s.status = 'running') <> (q.evaluation IS NOT NULL)"},
+              "WHERE q.trial IS NULL AND q.confirmation IS NULL AND (s.status = 'running') <> (q.evaluation IS NOT NULL)"},
     Invariant{"has a lease on an evaluation that is over, or another one's",
               "SELECT q.submission FROM queue q JOIN evaluations e ON e.id = q.evaluation "
               "WHERE e.finished IS NOT NULL OR e.submission <> q.submission OR e.trial IS NOT q.trial "
-              "OR e.worker <> q.lease_owner"},
+              "OR e.confirmation IS NOT q.confirmation OR e.worker <> q.lease_owner"},
     Invariant{"has an evaluation that runs without a lease",
               "SELECT submission FROM evaluations WHERE finished IS NULL "
               "AND id NOT IN (SELECT evaluation FROM queue WHERE evaluation IS NOT NULL)"},
@@ -35,14 +35,41 @@ constexpr std::array kInvariants = {
               "WHERE s.status NOT IN ('queued', 'running', 'cancelled') AND (e.verdict IS NULL OR e.verdict <> s.status)"},
     Invariant{"was judged by an evaluation of another one",
               "SELECT s.id FROM submissions s JOIN evaluations e ON e.id = s.judged "
-              "WHERE e.submission <> s.id OR e.trial IS NOT NULL"},
+              "WHERE e.submission <> s.id OR e.trial IS NOT NULL OR e.confirmation IS NOT NULL"},
     Invariant{"is final, and no time says since when",
               "SELECT id FROM submissions WHERE status NOT IN ('queued', 'running') AND first_finished IS NULL"},
     Invariant{"has attempts that are not numbered one by one",
-              "SELECT submission FROM evaluations GROUP BY submission, trial HAVING MAX(attempt) <> COUNT(*)"},
+              "SELECT submission FROM evaluations GROUP BY submission, trial, confirmation HAVING MAX(attempt) <> COUNT(*)"},
     Invariant{"is in the queue for another agent",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
-              "WHERE q.trial IS NULL AND q.agent <> s.agent"},
+              "WHERE q.trial IS NULL AND q.confirmation IS NULL AND q.agent <> s.agent"},
+};
+
+constexpr std::array kConfirmationInvariants = {
+    Invariant{"has not ended, and is not where its job in the queue is",
+              "SELECT c.submission FROM confirmations c LEFT JOIN queue q ON q.confirmation = c.id WHERE c.finished IS NULL "
+              "AND c.state IS NOT CASE WHEN q.id IS NULL THEN NULL WHEN q.evaluation IS NULL THEN 'queued' ELSE 'running' END"},
+    Invariant{"has ended, and is in the queue",
+              "SELECT c.submission FROM queue q JOIN confirmations c ON c.id = q.confirmation WHERE c.finished IS NOT NULL"},
+    Invariant{"is in the queue for another submission or agent",
+              "SELECT c.submission FROM queue q JOIN confirmations c ON c.id = q.confirmation "
+              "WHERE q.submission <> c.submission OR q.agent <> c.agent"},
+    Invariant{
+        "is of a verdict of another submission, or of one that did not pass",
+        "SELECT c.submission FROM confirmations c JOIN evaluations e ON e.id = c.judged "
+        "WHERE e.submission <> c.submission OR e.trial IS NOT NULL OR e.confirmation IS NOT NULL OR e.verdict IS NOT 'passed'"},
+    Invariant{
+        "was ended by an evaluation that is not its own",
+        "SELECT c.submission FROM confirmations c JOIN evaluations e ON e.id = c.evaluation WHERE e.confirmation IS NOT c.id"},
+    Invariant{"ended as its evaluation does not say",
+              "SELECT c.submission FROM confirmations c JOIN evaluations e ON e.id = c.evaluation WHERE e.verdict IS NULL "
+              "OR (c.state = 'done') <> (e.verdict NOT IN ('runtime_error', 'timeout', 'cancelled'))"},
+    Invariant{"has evaluations of another submission",
+              "SELECT c.submission FROM confirmations c JOIN evaluations e ON e.confirmation = c.id "
+              "WHERE e.submission <> c.submission"},
+    Invariant{"is the last of confirmations that are not numbered one by one, of its model, device and suite",
+              "SELECT MAX(c.submission) FROM confirmations c JOIN submissions s ON s.id = c.submission "
+              "GROUP BY s.model, s.device, s.suite HAVING MAX(c.tries) <> COUNT(*) OR COUNT(DISTINCT c.tries) <> COUNT(*)"},
 };
 
 constexpr std::array kTrialInvariants = {
@@ -104,6 +131,10 @@ std::vector<std::string> broken_invariants(Database& database) {
   for (const Invariant& invariant : kInvariants) {
     Query query(database, invariant.sql);
     while (query.step()) found.push_back(fmt::format("submission {} {}", query.integer(0), invariant.broken));
+  }
+  for (const Invariant& invariant : kConfirmationInvariants) {
+    Query query(database, invariant.sql);
+    while (query.step()) found.push_back(fmt::format("the confirmation of submission {} {}", query.integer(0), invariant.broken));
   }
   for (const Invariant& invariant : kTrialInvariants) {
     Query query(database, invariant.sql);

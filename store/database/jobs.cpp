@@ -1,8 +1,19 @@
 #include "store/database/jobs.h"
 
+#include <fmt/format.h>
+
 #include "store/database/trials.h"
 
 namespace sluice::store {
+
+std::string Job::name() const {
+  const char* part = trial ? "a trial of " : confirmation ? "the confirmation of " : "";
+  return fmt::format("{}submission {}", part, submission);
+}
+
+Job read_job(const Query& query) {
+  return {query.integer(0), query.integer(1), query.optional_integer(2), query.optional_integer(3)};
+}
 
 void set_status(Database& database, SubmissionId submission, Status status, Time time) {
   Query(database, "UPDATE submissions SET status = ?, updated = ? WHERE id = ?", name_of(status), time, submission).run();
@@ -10,7 +21,8 @@ void set_status(Database& database, SubmissionId submission, Status status, Time
 }
 
 int64_t attempts_of(Database& database, const Job& job) {
-  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND trial IS ?", job.submission, job.trial);
+  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND trial IS ? AND confirmation IS ?",
+              job.submission, job.trial, job.confirmation);
   query.step();
   return query.integer(0);
 }

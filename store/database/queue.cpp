@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "store/database/confirmations.h"
 #include "store/database/jobs.h"
 #include "store/database/results.h"
 #include "store/database/sqlite.h"
@@ -20,14 +21,14 @@ namespace {
 
 /// The job of a lease that is still held.
 Job required_job(Database& database, const Lease& lease) {
-  Query query(database, "SELECT id, submission, trial FROM queue WHERE submission = ? AND evaluation = ?", lease.submission,
-              lease.evaluation);
-  if (query.step()) return {query.integer(0), query.integer(1), query.optional_integer(2)};
-  const std::string what =
-      lease.trial ? fmt::format("a trial of submission {}", lease.submission) : fmt::format("submission {}", lease.submission);
-  throw StoreError(ErrorKind::kConflict, fmt::format("{} no longer holds the lease on {}", lease.worker, what),
-                   fmt::format("it expired or the {}: stop working on it",
-                               lease.trial ? "trial was told its end" : "submission was cancelled"));
+  Query query(database, fmt::format("SELECT {} FROM queue q WHERE q.submission = ? AND q.evaluation = ?", kJobColumns),
+              lease.submission, lease.evaluation);
+  if (query.step()) return read_job(query);
+  const Job lost{0, lease.submission, lease.trial, lease.confirmation ? std::optional(lease.confirmation->id) : std::nullopt};
+  throw StoreError(ErrorKind::kConflict, fmt::format("{} no longer holds the lease on {}", lease.worker, lost.name()),
+                   fmt::format("it expired or the {}: stop working on it", lost.trial          ? "trial was told its end"
+                                                                           : lost.confirmation ? "submission is judged again"
+                                                                                               : "submission was cancelled"));
 }
 
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
@@ -42,12 +43,13 @@ struct HeldJob {
 std::vector<HeldJob> leases_until(Database& database, Time time, const std::function<bool(const std::string&)>& is_alive = {}) {
   std::vector<HeldJob> leases;
   Query query(database,
-              "SELECT id, submission, trial, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? "
-              "ORDER BY submission, coalesce(trial, 0)",
+              fmt::format("SELECT {}, q.evaluation, q.lease_owner FROM queue q WHERE q.lease_expiry <= ? "
+                          "ORDER BY q.submission, coalesce(q.trial, 0), coalesce(q.confirmation, 0)",
+                          kJobColumns),
               time);
   while (query.step()) {
-    if (is_alive && is_alive(query.text(4))) continue;
-    leases.push_back({{query.integer(0), query.integer(1), query.optional_integer(2)}, query.integer(3)});
+    if (is_alive && is_alive(query.text(kJobWidth + 1))) continue;
+    leases.push_back({read_job(query), query.integer(kJobWidth)});
   }
   return leases;
 }
@@ -60,10 +62,11 @@ int64_t tries_of(Database& database, const Job& job) {
 }
 
 /// For whoever reads that all attempts failed.
-std::string hint_after(int64_t tries, bool is_trial) {
-  if (is_trial) {
+std::string hint_after(int64_t tries, const Job& job) {
+  if (job.trial) {
     return fmt::format("{} attempts failed. Change the flow; or, if the server was at fault, add the trial once more", tries);
   }
+  if (job.confirmation) return fmt::format("{} attempts failed: ask for it once more", tries);
   return fmt::format(
       "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
       "hand it in again under a new idempotency key, or none, to have it judged anew",
@@ -74,7 +77,7 @@ std::string finished_event(Status status) { return nlohmann::json{{"status", nam
 
 }  // namespace
 
-void Store::confirm(const Lease& lease) { required_job(*database_, lease); }
+void Store::check_lease(const Lease& lease) { required_job(*database_, lease); }
 
 Lease Store::renew(const Lease& lease, Time duration) {
   Lease renewed = lease;
@@ -152,7 +155,7 @@ Status Store::retry_or_end(const Job& job, EvaluationId evaluation, const std::s
   verdict.status = Status::kRuntimeError;
   verdict.message = reason;
   if (last) {
-    verdict.hint = hint_after(tries, job.trial.has_value());
+    verdict.hint = hint_after(tries, job);
     verdict.artifacts = artifacts;
     check_results(verdict);
     write_results(*database_, evaluation, verdict);
@@ -175,6 +178,11 @@ void Store::back_to_queue(const Job& job, const std::string& outcome, Time delay
         static_cast<int>(counts), time + std::min(delay, kLongestDelay), job.id)
       .run();
   if (job.trial) return set_trial(*database_, *job.trial, TrialState::kWaiting, time);
+  if (job.confirmation) {
+    set_confirmation(*database_, *job.confirmation, ConfirmationState::kQueued);
+    append("confirmation", job.submission, confirmation_event(ConfirmationState::kQueued));
+    return;
+  }
   set_status(*database_, job.submission, Status::kQueued, time);
   append("retried", job.submission, nlohmann::json{{"tries", tries_of(*database_, job)}, {"outcome", outcome}}.dump());
 }
@@ -191,6 +199,12 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
   const Time time = options_.clock();
   Query(*database_, "DELETE FROM queue WHERE id = ?", job.id).run();
   if (job.trial) return set_trial(*database_, *job.trial, trial_state_of(status), time, evaluation);
+  if (job.confirmation) {
+    const ConfirmationState state = confirmation_state_of(status);
+    set_confirmation(*database_, *job.confirmation, state, time, evaluation);
+    append("confirmation", job.submission, confirmation_event(state, status));
+    return;
+  }
   Query(*database_,
         "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
         name_of(status), time, evaluation, time, job.submission)
@@ -199,41 +213,32 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
   append("finished", job.submission, finished_event(status));
 }
 
-void Store::dequeue_trial(int64_t trial) {
+std::optional<EvaluationId> Store::dequeue(const std::string& condition, int64_t id, const std::string& why) {
   std::optional<EvaluationId> running;
   {
-    Query query(*database_, "SELECT evaluation FROM queue WHERE trial = ?", trial);
+    Query query(*database_, fmt::format("SELECT evaluation FROM queue WHERE {} = ?", condition), id);
     if (query.step()) running = query.optional_integer(0);
   }
   if (running) {
     Verdict verdict;
     verdict.status = Status::kCancelled;
-    verdict.message = "the trial was told its end while it was judged";
+    verdict.message = why;
     close_evaluation(*running, "cancelled", verdict, true);
   }
-  Query(*database_, "DELETE FROM queue WHERE trial = ?", trial).run();
+  Query(*database_, fmt::format("DELETE FROM queue WHERE {} = ?", condition), id).run();
+  return running;
 }
 
 bool Store::cancel(SubmissionId submission) {
   const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  std::optional<EvaluationId> running;
   {
-    Query query(*database_,
-                "SELECT s.status, q.evaluation FROM submissions s LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL "
-                "WHERE s.id = ?",
-                submission);
+    Query query(*database_, "SELECT status FROM submissions WHERE id = ?", submission);
     if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
     if (is_final(status_of(query.text(0)))) return false;
-    running = query.optional_integer(1);
   }
-  if (running) {
-    Verdict verdict;
-    verdict.status = Status::kCancelled;
-    verdict.message = "cancelled while it was judged";
-    close_evaluation(*running, "cancelled", verdict, true);
-  }
-  Query(*database_, "DELETE FROM queue WHERE submission = ? AND trial IS NULL", submission).run();
+  const std::optional<EvaluationId> running =
+      dequeue(fmt::format("{} AND submission", kOfSubmissions), submission, "cancelled while it was judged");
   Query(*database_,
         "UPDATE submissions SET status = 'cancelled', updated = ?, judged = coalesce(?, judged), "
         "first_finished = coalesce(first_finished, ?) WHERE id = ?",
@@ -260,6 +265,7 @@ void Store::judge_again(SubmissionId submission, int64_t priority) {
 }
 
 void Store::requeue(SubmissionId submission, int64_t priority) {
+  end_confirmation(submission);
   enqueue(submission, priority);
   set_status(*database_, submission, Status::kQueued, options_.clock());
   append("submitted", submission, nlohmann::json{{"again", true}}.dump());

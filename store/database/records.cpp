@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::array kStatusNames = {"queued",          "running", "passed",        "rejected_static", "incorrect_numerical",
                                      "below_threshold", "timeout", "runtime_error", "cancelled"};
+constexpr std::array kConfirmationStateNames = {"queued", "running", "done", "failed"};
 constexpr std::array kStudyStateNames = {"open", "closed"};
 constexpr std::array kTrialStateNames = {"waiting", "running", "complete", "failed", "pruned"};
 
@@ -26,6 +27,18 @@ Status status_of(const std::string& name) {
 }
 
 bool is_final(Status status) { return status != Status::kQueued && status != Status::kRunning; }
+
+const char* name_of(ConfirmationState state) { return kConfirmationStateNames.at(static_cast<size_t>(state)); }
+
+ConfirmationState confirmation_state_of(const std::string& name) {
+  for (size_t i = 0; i < kConfirmationStateNames.size(); ++i) {
+    if (name == kConfirmationStateNames.at(i)) return static_cast<ConfirmationState>(i);
+  }
+  throw StoreError(ErrorKind::kInvalid, "there is no state of a confirmation \"" + name + "\"",
+                   "queued, running, done or failed");
+}
+
+bool is_final(ConfirmationState state) { return state == ConfirmationState::kDone || state == ConfirmationState::kFailed; }
 
 const char* name_of(StudyState state) { return kStudyStateNames.at(static_cast<size_t>(state)); }
 

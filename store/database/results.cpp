@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "store/database/jobs.h"
 #include "store/error.h"
 #include "store/folder/text_checks.h"
 #include "store/store.h"
@@ -35,7 +36,11 @@ void check_metric(const Metric& metric) {
 
 constexpr const char* kSelectEvaluation =
     "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed FROM evaluations";
-constexpr const char* kOfSubmission = "submission = ? AND trial IS NULL";
+/// The evaluation of the confirmation of a submission's last verdict.
+constexpr const char* kOfConfirmation =
+    "(SELECT coalesce(c.evaluation, (SELECT MAX(e.id) FROM evaluations e "
+    "WHERE e.submission = c.submission AND e.confirmation = c.id)) "
+    "FROM submissions s JOIN confirmations c ON c.judged = s.judged WHERE s.id = ?)";
 /// The evaluation of a trial, given by study and number.
 constexpr const char* kOfTrial =
     "(SELECT coalesce(t.evaluation, (SELECT MAX(e.id) FROM evaluations e "
@@ -131,7 +136,9 @@ void read_results(Database& database, EvaluationId evaluation, Verdict& verdict)
 
 std::optional<Evaluation> Store::last_evaluation(SubmissionId submission) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
-  Query query(*database_, fmt::format("{} WHERE {} ORDER BY attempt DESC LIMIT 1", kSelectEvaluation, kOfSubmission), submission);
+  Query query(*database_,
+              fmt::format("{} WHERE submission = ? AND {} ORDER BY attempt DESC LIMIT 1", kSelectEvaluation, kOfSubmissions),
+              submission);
   if (!query.step()) return std::nullopt;
   Evaluation evaluation = read_evaluation(query);
   read_results(*database_, evaluation.id, evaluation.verdict);
@@ -141,6 +148,15 @@ std::optional<Evaluation> Store::last_evaluation(SubmissionId submission) {
 std::optional<Evaluation> Store::trial_evaluation(StudyId study, int64_t number) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   Query query(*database_, fmt::format("{} WHERE id = {}", kSelectEvaluation, kOfTrial), study, number);
+  if (!query.step()) return std::nullopt;
+  Evaluation evaluation = read_evaluation(query);
+  read_results(*database_, evaluation.id, evaluation.verdict);
+  return evaluation;
+}
+
+std::optional<Evaluation> Store::confirmation_evaluation(SubmissionId submission) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, fmt::format("{} WHERE id = {}", kSelectEvaluation, kOfConfirmation), submission);
   if (!query.step()) return std::nullopt;
   Evaluation evaluation = read_evaluation(query);
   read_results(*database_, evaluation.id, evaluation.verdict);
@@ -174,7 +190,8 @@ std::optional<Artifact> Store::trial_artifact(StudyId study, int64_t number, con
 std::vector<Evaluation> Store::evaluations(SubmissionId submission) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   std::vector<Evaluation> evaluations;
-  Query query(*database_, fmt::format("{} WHERE {} ORDER BY attempt", kSelectEvaluation, kOfSubmission), submission);
+  Query query(*database_, fmt::format("{} WHERE submission = ? AND {} ORDER BY attempt", kSelectEvaluation, kOfSubmissions),
+              submission);
   while (query.step()) {
     evaluations.push_back(read_evaluation(query));
     read_results(*database_, evaluations.back().id, evaluations.back().verdict);

@@ -1,4 +1,4 @@
--- The whole schema, version 4. A new database is made by this file, an older one is brought here by migrations/.
+-- The whole schema, version 5. A new database is made by this file, an older one is brought here by migrations/.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE agents (
@@ -7,7 +7,7 @@ CREATE TABLE agents (
   role TEXT NOT NULL CHECK (role IN ('agent', 'admin')),
   token_salt BLOB NOT NULL,
   token_hash BLOB NOT NULL,          -- BLAKE2b of the token's secret, keyed with the salt
-  quota INTEGER NOT NULL CHECK (quota >= 0),  -- new submissions, and trials with seeds, in any 24 hours
+  quota INTEGER NOT NULL CHECK (quota >= 0),  -- new submissions, trials with seeds and confirmations, in any 24 hours
   served INTEGER NOT NULL DEFAULT 0, -- the evaluation that was claimed last: who waits longest is next
   created INTEGER NOT NULL
 ) STRICT;
@@ -48,8 +48,8 @@ CREATE TABLE parents (
 CREATE TABLE evaluations (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   submission INTEGER NOT NULL REFERENCES submissions (id),
-  trial INTEGER REFERENCES trials (id),  -- with a seed of its own that was judged; null: the submission itself
-  attempt INTEGER NOT NULL,          -- from 1, of the submission or of the trial
+  trial INTEGER REFERENCES trials (id),  -- with a seed of its own that was judged
+  attempt INTEGER NOT NULL,          -- from 1, of the submission, of the trial or of the confirmation
   worker TEXT NOT NULL,
   started INTEGER NOT NULL,
   finished INTEGER,
@@ -59,9 +59,10 @@ CREATE TABLE evaluations (
   message TEXT NOT NULL DEFAULT '',
   hint TEXT NOT NULL DEFAULT '',
   seed TEXT NOT NULL DEFAULT '',     -- of its questions, where it may be told; that of a server is secret
+  confirmation INTEGER REFERENCES confirmations (id) CHECK (trial IS NULL OR confirmation IS NULL),  -- both null: the submission
   CHECK ((finished IS NULL) = (outcome IS NULL))
 ) STRICT;
-CREATE UNIQUE INDEX evaluations_of_job ON evaluations (submission, coalesce(trial, 0), attempt);
+CREATE UNIQUE INDEX evaluations_of_job ON evaluations (submission, coalesce(trial, 0), coalesce(confirmation, 0), attempt);
 
 CREATE TABLE stage_results (
   evaluation INTEGER NOT NULL REFERENCES evaluations (id),
@@ -99,7 +100,7 @@ CREATE TABLE artifacts (
 CREATE TABLE queue (
   id INTEGER PRIMARY KEY,
   submission INTEGER NOT NULL REFERENCES submissions (id),
-  trial INTEGER REFERENCES trials (id),  -- with a seed of its own; null: the submission itself
+  trial INTEGER REFERENCES trials (id),  -- with a seed of its own
   agent INTEGER NOT NULL REFERENCES agents (id),
   priority INTEGER NOT NULL,
   available INTEGER NOT NULL,        -- not before
@@ -107,10 +108,12 @@ CREATE TABLE queue (
   evaluation INTEGER REFERENCES evaluations (id),  -- of the lease, null while it waits
   lease_owner TEXT,
   lease_expiry INTEGER,
+  confirmation INTEGER REFERENCES confirmations (id) CHECK (trial IS NULL OR confirmation IS NULL),  -- both null: the submission
   CHECK ((evaluation IS NULL) = (lease_owner IS NULL) AND (evaluation IS NULL) = (lease_expiry IS NULL))
 ) STRICT;
-CREATE UNIQUE INDEX queue_of_submission ON queue (submission) WHERE trial IS NULL;
+CREATE UNIQUE INDEX queue_of_submission ON queue (submission) WHERE trial IS NULL AND confirmation IS NULL;
 CREATE UNIQUE INDEX queue_of_trial ON queue (trial) WHERE trial IS NOT NULL;
+CREATE UNIQUE INDEX queue_of_confirmation ON queue (confirmation) WHERE confirmation IS NOT NULL;
 CREATE UNIQUE INDEX queue_of_lease ON queue (evaluation) WHERE evaluation IS NOT NULL;
 CREATE INDEX queue_leases ON queue (agent) WHERE evaluation IS NOT NULL;
 
@@ -145,6 +148,28 @@ CREATE TABLE commits (
   hash TEXT NOT NULL,
   noted INTEGER REFERENCES evaluations (id)  -- whose metrics the note in git holds
 ) STRICT;
+
+-- Passed submissions judged once more, by questions that nobody could know when they were handed in: one for each verdict.
+CREATE TABLE confirmations (
+  id INTEGER PRIMARY KEY,
+  submission INTEGER NOT NULL REFERENCES submissions (id),
+  judged INTEGER NOT NULL UNIQUE REFERENCES evaluations (id),  -- the verdict that it confirms
+  agent INTEGER NOT NULL REFERENCES agents (id),  -- who asked for it; whose submission it is, if the server did
+  automatic INTEGER NOT NULL CHECK (automatic IN (0, 1)),  -- the server asked for it: counts in no quota
+  state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed')),  -- failed: it came to no verdict
+  tries INTEGER NOT NULL CHECK (tries > 0),  -- which one it is, of those with the same model, device and suite
+  factor INTEGER NOT NULL CHECK (factor > 0),  -- so many times the samples of the suite
+  seed BLOB NOT NULL UNIQUE CHECK (length(seed) = 32),  -- of its questions; secret until it is done
+  evaluation INTEGER REFERENCES evaluations (id),  -- that ended it
+  created INTEGER NOT NULL,
+  finished INTEGER,
+  CHECK ((finished IS NULL) = (state IN ('queued', 'running'))),
+  CHECK (evaluation IS NULL OR finished IS NOT NULL),
+  CHECK (state <> 'done' OR evaluation IS NOT NULL)
+) STRICT;
+CREATE INDEX confirmations_of_submission ON confirmations (submission);
+CREATE INDEX confirmations_of_agent ON confirmations (agent, created);
+CREATE INDEX confirmations_of_evaluation ON confirmations (evaluation) WHERE evaluation IS NOT NULL;
 
 -- Experiments: scripts that are tried with one goal and the same settings.
 CREATE TABLE studies (

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "store/database/confirmations.h"
+
 namespace sluice::store {
 
 namespace {
@@ -53,6 +55,9 @@ void complete_summaries(Database& database, const std::vector<SubmissionSummary*
     const Metric metric{metrics.text(1), "", 0, metrics.real(2), metrics.optional_real(3), metrics.optional_real(4),
                         metrics.text(5)};
     each(metrics.integer(0), [&](SubmissionSummary& summary) { summary.metrics.push_back(metric); });
+  }
+  for (const Confirmation& confirmation : confirmations_of(database, ids)) {
+    each(confirmation.submission, [&](SubmissionSummary& summary) { summary.confirmation = confirmation; });
   }
 }
 

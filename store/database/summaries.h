@@ -18,7 +18,8 @@ constexpr int kSummaryWidth = 7;
 /// Without parents and metrics.
 SubmissionSummary read_summary(const Query& query);
 
-/// Adds parents and metrics, by one query each however many summaries there are. Inside the transaction that read them.
+/// Adds parents, metrics and confirmations, by one query or two each however many summaries there are. Inside the transaction
+/// that read them.
 void complete_summaries(Database& database, const std::vector<SubmissionSummary*>& summaries);
 void complete_summaries(Database& database, std::vector<SubmissionSummary>& summaries);
 

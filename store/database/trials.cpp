@@ -160,7 +160,7 @@ void follow_submission(Database& database, SubmissionId submission, std::optiona
   // While it is judged the evaluation is the queue's.
   Query query(database,
               "SELECT s.status, e.id, e.started, coalesce(e.finished, s.updated) FROM submissions s "
-              "LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL "
+              "LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL AND q.confirmation IS NULL "
               "LEFT JOIN evaluations e ON e.id = coalesce(q.evaluation, ?1) WHERE s.id = ?2",
               ended_by, submission);
   query.step();
@@ -239,7 +239,7 @@ bool Store::tell(StudyId study, int64_t number, const Told& told) {
   Query(*database_, "UPDATE trials SET state = ?, told = 1, finished = ? WHERE id = ?", name_of(told.state), options_.clock(),
         *id)
       .run();
-  dequeue_trial(*id);
+  dequeue("trial", *id, "the trial was told its end while it was judged");
   for (const auto& [name, value] : told.values) {
     Query(*database_, "INSERT INTO told_values (trial, name, value) VALUES (?, ?, ?)", *id, name, value).run();
   }

@@ -47,6 +47,21 @@ TEST(Harness, WhoeverWaitsLearnsTheVerdict) {
   EXPECT_TRUE(contains(again.out, "\"is_new\": false")) << again.out;
 }
 
+TEST(Harness, WhatPassedIsConfirmedByItsOwner) {
+  const HarnessServer server;
+  ASSERT_EQ(server.run("sluice submit quest --wait").exit_code, 0);
+  const Ran confirmed = server.run("sluice confirm 1");
+  EXPECT_EQ(confirmed.exit_code, 0) << confirmed.err;
+  EXPECT_TRUE(confirmed.out.starts_with("submission 1, quest by ada: passed; confirmed\n")) << confirmed.out;
+  EXPECT_TRUE(contains(confirmed.out, "confirmation: confirmed, asked for by ada, 4 times the samples, try 1")) << confirmed.out;
+  EXPECT_TRUE(contains(confirmed.out, "  seed ")) << confirmed.out;
+  EXPECT_EQ(server.run("sluice confirm 1").out, confirmed.out) << "the same again judges nothing";
+  const Ran others = server.run("sluice confirm 1 --token $(sluice agent add bob --data " + server.data() + ")");
+  EXPECT_EQ(others.exit_code, 1);
+  EXPECT_TRUE(contains(others.err, "submission 1 is another agent's")) << others.err;
+  EXPECT_EQ(server.run("sluice confirm 9").exit_code, 1);
+}
+
 TEST(Harness, AgentsAreListedWithWhatTheyHandedInAndWithoutTokens) {
   const HarnessServer server;
   const std::string data = " --data " + server.data();

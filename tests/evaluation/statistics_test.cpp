@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "scripting/base/error.h"
 
@@ -251,6 +253,108 @@ double sign_flip_by_counting(const std::vector<int>& differences) {
   int as_extreme = 0;
   for (unsigned flipped = 0; flipped < outcomes; ++flipped) as_extreme += sum(flipped) >= sum(0);
   return static_cast<double>(as_extreme) / outcomes;
+}
+
+/// Wilson's interval of another quantile than that of 95 %.
+Interval wilson_of(double p, double n, double z) {
+  const double centre = (p + z * z / (2 * n)) / (1 + z * z / n);
+  const double half = z / (1 + z * z / n) * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  return {centre - half, centre + half};
+}
+
+TEST(MissOfTry, AddsUpToFiveOfAHundredOverAnyNumberOfTries) {
+  EXPECT_DOUBLE_EQ(miss_of_try(1), 0.025);
+  EXPECT_DOUBLE_EQ(miss_of_try(2), 0.05 / 6);
+  double sum = 0;
+  for (int64_t m = 1; m <= 100000; ++m) sum += miss_of_try(m);
+  EXPECT_LT(sum, 0.05);
+  EXPECT_GT(sum, 0.04999);
+  EXPECT_GT(miss_of_try(INT64_MAX), 0);
+  EXPECT_THROW(miss_of_try(0), InternalError);
+}
+
+TEST(Widened, IsWilsonsIntervalOfTheOtherLevel) {
+  constexpr double kZ = 2.807033768343811;  // of 0.5 %
+  for (int n = 1; n < 40; ++n) {
+    for (int k = 0; k <= n; ++k) {
+      const double p = static_cast<double>(k) / n;
+      const Interval wide = widened(p, wilson(k, n), 0.005, IntervalScale::kShare);
+      const Interval expected = wilson_of(p, n, kZ);
+      EXPECT_NEAR(wide.low, expected.low, 1e-9) << k << " of " << n;
+      EXPECT_NEAR(wide.high, expected.high, 1e-9) << k << " of " << n;
+    }
+  }
+}
+
+TEST(Widened, LeavesWhatIsAskedForAsItIs) {
+  for (const IntervalScale scale : {IntervalScale::kShare, IntervalScale::kRatio, IntervalScale::kPlain}) {
+    const Interval same = widened(0.7, {0.6, 0.75}, 0.05, scale);
+    EXPECT_NEAR(same.low, 0.6, 1e-9);
+    EXPECT_NEAR(same.high, 0.75, 1e-9);
+  }
+  EXPECT_THROW(widened(0.7, {0.6, 0.75}, 0.06, IntervalScale::kShare), InternalError);
+  EXPECT_THROW(widened(0.7, {0.6, 0.75}, 0, IntervalScale::kShare), InternalError);
+}
+
+TEST(Widened, RatiosInLogarithmsAndTheRestPlainly) {
+  constexpr double kTwice = 8.857e-5;  // beyond twice 1.96
+  const Interval ratio = widened(2, {1, 4}, kTwice, IntervalScale::kRatio);
+  EXPECT_NEAR(ratio.low, 0.5, 1e-3);
+  EXPECT_NEAR(ratio.high, 8, 1e-2);
+  const Interval plain = widened(-1, {-2, 1}, kTwice, IntervalScale::kPlain);
+  EXPECT_NEAR(plain.low, -3, 1e-3);
+  EXPECT_NEAR(plain.high, 3, 1e-3);
+  const Interval no_share = widened(1.2, {1.1, 1.4}, kTwice, IntervalScale::kShare);
+  EXPECT_NEAR(no_share.low, 1.0, 1e-3);
+  EXPECT_NEAR(no_share.high, 1.6, 1e-3);
+}
+
+TEST(Widened, KeepsOrderAndBoundsWhateverItIsGiven) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<double> share(0, 1);
+  for (int i = 0; i < 20000; ++i) {
+    std::array<double, 3> points = {share(random), share(random), share(random)};
+    for (double& point : points) {
+      if (random() % 8 == 0) point = std::round(point);
+    }
+    std::sort(points.begin(), points.end());
+    const Interval before{points[0], points[2]};
+    const Interval after =
+        widened(points[1], before, miss_of_try(1 + static_cast<int64_t>(random() % 100000)), IntervalScale::kShare);
+    EXPECT_GE(after.low, 0);
+    EXPECT_LE(after.high, 1);
+    EXPECT_LE(after.low, before.low + 1e-12);
+    EXPECT_GE(after.high, before.high - 1e-12);
+  }
+}
+
+TEST(Widened, MeansOfTasksHoldTheirTruthAsOftenAsTheyAreTo) {
+  // As a confirmation by suite quick has them: three tasks of 64 questions, 8 or 16 about a document.
+  constexpr int kRuns = 20000;
+  std::mt19937 random(5);
+  const std::vector<double> shares = {0.85, 0.6, 0.95};
+  const std::vector<std::pair<int, int>> documents = {{4, 16}, {4, 16}, {11, 3}};
+  for (const int64_t m : {1, 4}) {
+    int missed = 0;
+    for (int run = 0; run < kRuns; ++run) {
+      std::vector<std::vector<Cluster>> tasks;
+      double mean = 0;
+      for (size_t task = 0; task < shares.size(); ++task) {
+        tasks.emplace_back();
+        const auto [count, questions] = documents[task];
+        double right = 0;
+        for (int i = 0; i < count; ++i) {
+          const double credit = std::binomial_distribution<int>(questions, shares[task])(random);
+          tasks.back().push_back({credit, questions});
+          right += credit;
+        }
+        mean += right / (count * questions) / 3;
+      }
+      const Interval interval = widened(mean, mean_wilson(tasks), miss_of_try(m), IntervalScale::kShare);
+      missed += interval.low > 0.8 || interval.high < 0.8 ? 1 : 0;
+    }
+    EXPECT_LT(missed, kRuns * miss_of_try(m)) << "try " << m;
+  }
 }
 
 TEST(SignFlip, AgreesWithCountingAllOutcomes) {

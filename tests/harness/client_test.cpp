@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "agents/client/confirmation_text.h"
 #include "agents/client/diff_text.h"
 #include "agents/client/harness_client.h"
 #include "agents/client/lineage_tree.h"
@@ -103,12 +105,57 @@ TEST_F(Client, ListsAndRanks) {
   expect_part(list, "\n2 of 3: --limit shows more\n");
   expect_part(run("list --limit 1 --text sluice").text, "\nthere are more: --limit shows them\n");
   const std::string best = run("leaderboard").text;
-  expect_part(best, "1     2   ada    full   50.0%  100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
+  expect_part(best, "1     2   ada    full   judged  50.0%  100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
   const std::string fastest = run("leaderboard --by speedup --limit 1").text;
   expect_part(fastest, "\n1     3   ada    h2o");
   EXPECT_EQ(fastest.find("suites"), std::string::npos) << "there is one";
   EXPECT_EQ(run("leaderboard --order ascending --limit 1 --json").status, 0);
   expect_part(run("list --status nonsense").text, "422");
+}
+
+TEST_F(Client, ShowsWhatWasConfirmedBesideWhatWasJudged) {
+  submit(draft("quest"));
+  EXPECT_NE(run("confirm 1 --wait=0").status, 0) << "it is not judged yet";
+  decide(verdict(0.9, 2.5));
+  const Printed asked = run("confirm 1 --wait=0");
+  EXPECT_EQ(asked.status, 0) << asked.text;
+  expect_part(asked.text, "confirmation: queued, asked for by ada, 4 times the samples, try 1 of its model, device and suite\n");
+  std::thread judge([&] {
+    std::this_thread::sleep_for(300ms);
+    decide(verdict(0.5, 2.5));
+  });
+  const Printed confirmed = run("confirm 1");
+  judge.join();
+  EXPECT_EQ(confirmed.status, 0);
+  expect_part(confirmed.text, "; confirmed: ");
+  expect_part(confirmed.text, "\nconfirmation: confirmed, asked for by ada");
+  expect_part(confirmed.text, "metric          judged           confirmed\n");
+  expect_part(confirmed.text, "the judged score flattered the flow by 20.0 points\n");
+  expect_part(run("show 1").text, "\nconfirmation: confirmed");
+  expect_part(run("leaderboard").text, "1     1   ada    quest  confirmed");
+  expect_part(run("tree 1").text, "; confirmed: ");
+  submit(draft("full"));
+  store::Verdict below = verdict(0.1, 1);
+  below.status = store::Status::kBelowThreshold;
+  decide(below);
+  const Printed refused = run("confirm 2");
+  EXPECT_NE(refused.status, 0);
+  expect_part(refused.text, "submission 2 is below_threshold: only what passed is confirmed");
+}
+
+TEST_F(Client, SaysThatNewQuestionsRefuteAFlow) {
+  submit(draft("quest"));
+  decide(verdict(0.9, 2.5));
+  run("confirm 1 --wait=0");
+  store::Verdict below = verdict(0.1, 2.5);
+  below.status = store::Status::kBelowThreshold;
+  below.message = "too little is right";
+  decide(below);
+  const std::string shown = run("confirm 1").text;
+  expect_part(shown, "; refuted: below_threshold\n");
+  expect_part(shown, "confirmation: refuted, below_threshold, asked for by ada");
+  expect_part(shown, "  too little is right\n");
+  expect_part(run("leaderboard").text, "none that passed");
 }
 
 TEST_F(Client, RanksTheFewestPagesFirst) {
@@ -285,6 +332,29 @@ TEST(ClientText, WhatAServerLeavesOutIsADash) {
               "7   -       -      -     -      -         -");
   EXPECT_EQ(submission_line(json::object()), "submission -, - by -: -\n");
   expect_part(submission_text({{"id", 1}, {"evaluation", {{"stages", {1, "x"}}}}}, nullptr, {}), "submission 1");
+}
+
+TEST(ClientText, AConfirmationOfAnyShapeIsShown) {
+  EXPECT_EQ(confirmation_text(json::object()), "");
+  EXPECT_EQ(confirmation_text({{"confirmation", nullptr}}), "");
+  expect_part(confirmation_text({{"confirmation", json::object()}}), "confirmation: -, asked for by -");
+  const json strange = {{"state", "done"}, {"status", "passed"}, {"metrics", 7}, {"flattered", {{"value", 0.5}}}};
+  expect_part(confirmation_text({{"confirmation", strange}, {"metrics", "none"}}),
+              "the judged score flattered the flow by 50.0 points");
+  EXPECT_EQ(standing_metrics({{"metrics", "none"}, {"confirmation", strange}}), "none");
+  std::mt19937 random(3);
+  const std::vector<json> values = {nullptr, 1, -0.5, "text", json::array(), json::object(), true, "done", "passed"};
+  for (int i = 0; i < 3000; ++i) {
+    json confirmation = json::object();
+    for (const char* name :
+         {"state", "status", "agent", "automatic", "tries", "factor", "seed", "message", "hint", "metrics", "flattered"}) {
+      if (random() % 3 > 0) confirmation[name] = values[random() % values.size()];
+    }
+    const json submission = {{"metrics", values[random() % values.size()]}, {"confirmation", confirmation}};
+    EXPECT_NO_THROW(confirmation_text(submission)) << submission;
+    EXPECT_NO_THROW(confirmation_note(submission)) << submission;
+    EXPECT_NO_THROW(standing_metrics(submission)) << submission;
+  }
 }
 
 }  // namespace

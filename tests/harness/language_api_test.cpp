@@ -55,14 +55,15 @@ TEST_F(LanguageApi, ShippedFlowsHaveTitles) {
 
 TEST_F(LanguageApi, SuitesTellWhatTheyAsk) {
   const json suites = get("/v1/suites")["suites"];
-  ASSERT_EQ(suites.size(), 5U);
+  ASSERT_EQ(suites.size(), 6U);
   EXPECT_EQ(suites[0]["name"], "verify");
   EXPECT_EQ(suites[0]["default"], true);
   EXPECT_EQ(suites[1]["stages"][0]["name"], "short");
   EXPECT_EQ(suites[1]["stages"][0]["threshold"], 0.15);
   EXPECT_GE(suites[1]["stages"][0]["tasks"].size(), 3U);
-  EXPECT_EQ(suites[3]["name"], "real");
-  EXPECT_EQ(suites[3]["stages"][0]["tasks"][0]["task"], "text");
+  EXPECT_EQ(suites[2]["name"], "standard");
+  EXPECT_EQ(suites[4]["name"], "real");
+  EXPECT_EQ(suites[4]["stages"][0]["tasks"][0]["task"], "text");
 }
 
 TEST_F(LanguageApi, ACheckShowsGraphAndPlan) {

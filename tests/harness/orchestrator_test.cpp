@@ -101,7 +101,7 @@ TEST_F(Orchestration, JudgesWhatIsSubmitted) {
   for (const store::Metric& metric : verdict.metrics) metrics.insert(metric.name);
   EXPECT_EQ(metrics, (std::set<std::string>{"score", "accuracy", "dense_accuracy", "speedup", "pages_read", "mass", "trace_mass",
                                             "trace_regret", "trace_error"}));
-  ASSERT_EQ(verdict.artifacts.size(), 1U);
+  ASSERT_EQ(verdict.artifacts.size(), 2U) << "the report, and what each question gave";
   EXPECT_EQ(store_->artifact(weak, "report.json")->bytes.find(options().seed.hex()), std::string::npos) << "the seed is secret";
   std::set<std::string> kinds;
   for (const store::Event& event : store_->events_after(0, 1000)) kinds.insert(event.kind);

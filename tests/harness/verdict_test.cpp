@@ -80,6 +80,23 @@ TEST(Verdict, MeansHaveTheIntervalsOfTheReport) {
   EXPECT_EQ(metric(earlier, "accuracy").low, std::nullopt);
 }
 
+TEST(Verdict, OfAConfirmationIsAsUncertainAsItsNumberOfTries) {
+  Report report = whole_report();
+  report.flows[0].score = FlowScore{0.5, Interval{0.4, 0.6}};
+  const store::Verdict plain = verdict_of(to_json(report));
+  const store::Verdict wide = confirmed_verdict(plain, {.seed = "5eed", .tries = 3, .factor = 4});
+  EXPECT_EQ(wide.seed, "5eed");
+  EXPECT_EQ(plain.seed, "");
+  ASSERT_EQ(wide.metrics.size(), plain.metrics.size());
+  for (const char* name : {"score", "speedup"}) {
+    EXPECT_EQ(metric(wide, name).value, metric(plain, name).value);
+    EXPECT_LT(*metric(wide, name).low, *metric(plain, name).low) << name;
+    EXPECT_GT(*metric(wide, name).high, *metric(plain, name).high) << name;
+  }
+  EXPECT_FALSE(metric(wide, "pages_read").low);
+  EXPECT_EQ(wide.artifacts.front().bytes, plain.artifacts.front().bytes) << "the report is what it was";
+}
+
 TEST(Verdict, HasWhatAFlowKeepsOnTraces) {
   Report report = whole_report();
   report.flows[0].stages.insert(report.flows[0].stages.begin() + 2, {"traces", 0.25});

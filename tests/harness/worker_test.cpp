@@ -276,8 +276,14 @@ TEST_F(Worker, OneThatDoesNotReadHoldsNobodyUp) {
 }
 
 TEST(WorkerMessages, SurviveTheWay) {
-  const WorkerJob job{
-      .name = "n\"\n", .script = "-- \xff\x01\nreturn 1", .suite = "s", .suite_text = "[\n]", .seed = Seed::parse("x")};
+  const WorkerJob job{.name = "n\"\n",
+                      .script = "-- \xff\x01\nreturn 1",
+                      .suite = "s",
+                      .suite_text = "[\n]",
+                      .seed = Seed::parse("x"),
+                      .model_digest = "d",
+                      .factor = 4,
+                      .is_seed_kept = false};
   const std::string line = to_line(job);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const WorkerJob back = parse_job(line);
@@ -285,6 +291,11 @@ TEST(WorkerMessages, SurviveTheWay) {
   EXPECT_EQ(back.script, "-- \xef\xbf\xbd\x01\nreturn 1") << "the tracer says what is wrong with it";
   EXPECT_EQ(back.suite_text, job.suite_text);
   EXPECT_EQ(back.seed, job.seed);
+  EXPECT_EQ(back.factor, 4);
+  EXPECT_FALSE(back.is_seed_kept);
+  std::string too_many = line;
+  too_many.replace(too_many.find("\"factor\":4"), 10, "\"factor\":0");
+  EXPECT_THROW(parse_job(too_many), InputError);
   const auto progress = std::get<WorkerProgress>(parse_message(to_line(WorkerProgress{"short", "needle", 0.25})));
   EXPECT_EQ(progress.stage, "short");
   EXPECT_EQ(progress.share, 0.25);

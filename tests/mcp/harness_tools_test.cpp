@@ -19,8 +19,8 @@ TEST_F(HarnessTools, AreWhatTheyAreAlways) {
   std::vector<std::string> names;
   for (const Tool& each : tools_) names.push_back(each.name);
   EXPECT_EQ(names, (std::vector<std::string>{"guide", "operators", "shipped_flows", "check_flow", "submit_flow", "wait_result",
-                                             "get_submission", "cancel_submission", "list_submissions", "leaderboard", "front",
-                                             "lineage", "diff"}));
+                                             "get_submission", "cancel_submission", "confirm_submission", "list_submissions",
+                                             "leaderboard", "front", "lineage", "diff"}));
   std::vector<Tool> again = harness_tools(*service_);
   for (size_t i = 0; i < tools_.size(); ++i) EXPECT_EQ(definition_of(tools_[i]), definition_of(again[i]));
 }
@@ -34,7 +34,7 @@ TEST_F(HarnessTools, TellAModelHowToUseThem) {
     for (const auto& [member, property] : each.input_schema["properties"].items()) {
       EXPECT_TRUE(property.contains("description")) << each.name << "." << member;
     }
-    const std::set<std::string> writing = {"submit_flow", "cancel_submission"};
+    const std::set<std::string> writing = {"submit_flow", "cancel_submission", "confirm_submission"};
     EXPECT_EQ(each.annotations["readOnlyHint"], !writing.contains(each.name)) << each.name;
   }
 }
@@ -71,8 +71,10 @@ TEST_F(HarnessTools, CheckWithoutJudging) {
 
 TEST_F(HarnessTools, WritingNeedsAToken) {
   const json arguments = {{"name", "a"}, {"script", "return 1"}, {"id", 1}};
-  const std::map<std::string, std::vector<std::string>> tools = {
-      {"check_flow", {"script"}}, {"submit_flow", {"name", "script"}}, {"cancel_submission", {"id"}}};
+  const std::map<std::string, std::vector<std::string>> tools = {{"check_flow", {"script"}},
+                                                                 {"submit_flow", {"name", "script"}},
+                                                                 {"cancel_submission", {"id"}},
+                                                                 {"confirm_submission", {"id"}}};
   for (const bool sent : {false, true}) {
     sent_token_ = sent;
     for (const auto& [name, members] : tools) {
@@ -203,6 +205,28 @@ TEST_F(HarnessTools, WaitingKeepsToTheTimeOfTheRequest) {
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_NE(text("wait_result", {{"id", id}}).find("call wait_result with id"), std::string::npos);
   EXPECT_LT(std::chrono::steady_clock::now() - begun, 20s);
+}
+
+TEST_F(HarnessTools, ConfirmWhatPassedAndTellByHowMuchItWasFlattered) {
+  const int64_t id = submit("quest");
+  EXPECT_NE(text("confirm_submission", {{"id", id}}, true).find("is queued"), std::string::npos);
+  decide(0.9, 2);
+  const json asked = structured("confirm_submission", {{"id", id}, {"seconds", 0}});
+  EXPECT_EQ(asked["confirmation"]["state"], "queued");
+  EXPECT_NE(asked["next_step"].get<std::string>().find("call confirm_submission with id 1 again"), std::string::npos);
+  const json others = call("confirm_submission", {{"id", id}}, Identity{"bob", Role::kAgent});
+  EXPECT_EQ(others["isError"], true);
+  decide(0.5, 2);
+  const json done = structured("confirm_submission", {{"id", id}});
+  EXPECT_EQ(done["confirmation"]["status"], "passed");
+  EXPECT_EQ(done["confirmation"]["metrics"]["score"]["value"], 0.5);
+  EXPECT_EQ(done["confirmation"]["flattered"]["value"], 0.4);
+  EXPECT_EQ(done["confirmation"]["seed"].get<std::string>().size(), 64U);
+  EXPECT_EQ(done["metrics"]["score"]["value"], 0.9);
+  EXPECT_NE(text("get_submission", {{"id", id}}).find("confirmation passed (score 0.5"), std::string::npos);
+  EXPECT_EQ(structured("leaderboard", json::object())["entries"][0]["basis"], "confirmed");
+  EXPECT_EQ(structured("front", json::object())["points"][0]["score"], 0.5);
+  EXPECT_EQ(structured("list_submissions", json::object())["submissions"][0]["confirmation"]["state"], "done");
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ TEST(Leases, OfLivingWorkersOutlastTheirTime) {
   test.clock.advance(11);
   EXPECT_EQ(test.store.expire_leases([](const std::string& worker) { return worker == "7-0"; }),
             std::vector<SubmissionId>{other});
-  test.store.confirm(lease);
+  test.store.check_lease(lease);
   EXPECT_EQ(test.store.expire_leases(), std::vector<SubmissionId>{own});
-  EXPECT_EQ(kind_thrown_by([&] { test.store.confirm(lease); }), ErrorKind::kConflict);
+  EXPECT_EQ(kind_thrown_by([&] { test.store.check_lease(lease); }), ErrorKind::kConflict);
 }
 
 TEST(Leases, NothingFollowsTheEnd) {

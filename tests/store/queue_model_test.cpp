@@ -29,8 +29,11 @@ struct Model {
     std::optional<Lease> lease;
     int verdicts = 0;
   };
-  /// A submission, or with a seed a trial of it, each with another one.
+  /// A submission, or with a seed a trial of it, each with another one; a confirmation has -1 less its row for that.
   using Key = std::pair<SubmissionId, std::optional<int64_t>>;
+  static Key key_of(const Lease& lease) {
+    return {lease.submission, lease.confirmation ? std::optional(-1 - lease.confirmation->id) : lease.seed};
+  }
   std::map<Key, Job> jobs;
 
   int64_t highest_waiting() const {
@@ -74,7 +77,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
     const int64_t highest = model_.highest_waiting();
     ASSERT_EQ(lease.has_value(), highest != INT64_MIN);
     if (!lease) return;
-    Model::Job& job = model_.jobs.at({lease->submission, lease->seed});
+    Model::Job& job = model_.jobs.at(Model::key_of(*lease));
     ASSERT_EQ(job.status, Status::kQueued);
     ASSERT_EQ(job.priority, highest);
     job.status = Status::kRunning;
@@ -86,7 +89,8 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   void use_lease() {
     if (leases_.empty()) return;
     const Lease lease = leases_[below(leases_.size())];
-    Model::Job& job = model_.jobs.at({lease.submission, lease.seed});
+    const Model::Key key = Model::key_of(lease);
+    Model::Job& job = model_.jobs.at(key);
     const bool held = job.lease && job.lease->evaluation == lease.evaluation;
     try {
       switch (below(4)) {
@@ -98,6 +102,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
           job.status = Status::kPassed;
           job.lease.reset();
           ++job.verdicts;
+          if (!key.second) confirmations_.erase(key.first);  // that was of the verdict before
           break;
         case 2:
           test_.store.release(lease);
@@ -107,7 +112,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
           break;
         default:
           test_.store.fail(lease, "failed");
-          model_.failed({lease.submission, lease.seed}, test_.tries);
+          model_.failed(key, test_.tries);
       }
       ASSERT_TRUE(held);
     } catch (const StoreError& error) {
@@ -118,7 +123,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   void cancel() {
     if (model_.jobs.empty()) return;
     const auto& [key, job] = *std::next(model_.jobs.begin(), static_cast<ptrdiff_t>(below(model_.jobs.size())));
-    if (key.second) return give_up(key);
+    if (key.second) return *key.second < 0 ? void() : give_up(key);
     ASSERT_EQ(test_.store.cancel(key.first), !is_final(job.status));
     end(key);
   }
@@ -142,6 +147,26 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
     job.status = Status::kCancelled;
     job.lease.reset();
   }
+  /// A submission is to be confirmed.
+  void confirm() {
+    if (count_ == 0) return;
+    const auto id = static_cast<SubmissionId>(1 + below(static_cast<size_t>(count_)));
+    if (model_.jobs.at({id, {}}).status != Status::kPassed) {
+      ASSERT_EQ(kind_thrown_by([&] { test_.store.ask_confirmation("ada", id); }), ErrorKind::kConflict);
+      return;
+    }
+    const auto known = confirmations_.find(id);
+    const bool has_failed = known != confirmations_.end() && model_.jobs.at(known->second).status == Status::kRuntimeError;
+    const AskedConfirmation asked = test_.store.ask_confirmation("ada", id);
+    ASSERT_EQ(asked.is_new, known == confirmations_.end() || has_failed);
+    const Model::Key key{id, -1 - asked.confirmation.id};
+    ASSERT_EQ(known == confirmations_.end() ? key : known->second, key);
+    confirmations_[id] = key;
+    Model::Job& job = model_.jobs[key];
+    if (!has_failed) return;
+    job.status = Status::kQueued;
+    job.tries = 0;
+  }
   /// A submission is handed in once more, or judged again.
   void again() {
     if (count_ == 0) return;
@@ -164,6 +189,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
     job.status = Status::kQueued;
     job.tries = 0;
     job.priority = priority;
+    if (const auto known = confirmations_.find(id); known != confirmations_.end()) end(known->second);
     test_.store.add_trials("ada", study_, {{.submission = id}});  // the one before has ended, and stays as it is
     numbers_[{id, {}}] = trials_++;
   }
@@ -199,7 +225,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
       case 0:
         return submit();
       case 1:
-        return below(2) == 0 ? submit() : try_again();
+        return below(3) == 0 ? submit() : below(2) == 0 ? try_again() : confirm();
       case 2:
       case 3:
         return claim();
@@ -214,17 +240,33 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
         if (below(4) == 0) cancel();
     }
   }
-  int64_t verdicts_of(const Model::Key& key) {
+  void expect_confirmation(const Model::Key& key, const Model::Job& job) {
     Database database(test_.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
     Query query(database,
-                "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND verdict IS NOT NULL AND trial IS "
-                "(SELECT id FROM trials WHERE study = ? AND number = ? AND seed IS NOT NULL)",
-                key.first, study_, numbers_.at(key));
+                "SELECT c.state, (SELECT COUNT(*) FROM evaluations e WHERE e.confirmation = c.id AND e.verdict IS NOT NULL) "
+                "FROM confirmations c WHERE c.id = ? AND c.submission = ?",
+                -1 - *key.second, key.first);
+    ASSERT_TRUE(query.step());
+    const bool waits = job.status == Status::kQueued || job.status == Status::kRunning;
+    ASSERT_EQ(query.text(0), waits ? name_of(job.status) : job.status == Status::kPassed ? "done" : "failed");
+    ASSERT_EQ(query.integer(1), job.verdicts);
+  }
+  int64_t verdicts_of(const Model::Key& key) {
+    Database database(test_.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
+    Query query(
+        database,
+        "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND verdict IS NOT NULL AND confirmation IS NULL AND trial IS "
+        "(SELECT id FROM trials WHERE study = ? AND number = ? AND seed IS NOT NULL)",
+        key.first, study_, numbers_.at(key));
     query.step();
     return query.integer(0);
   }
   void expect_agreement() {
     for (const auto& [key, job] : model_.jobs) {
+      if (key.second && *key.second < 0) {
+        expect_confirmation(key, job);
+        continue;
+      }
       const Trial trial = test_.store.trial(study_, numbers_.at(key)).value();
       ASSERT_EQ(trial.state, trial_state_of(job.status)) << trial.number;
       ASSERT_EQ(trial.seed, key.second);
@@ -240,7 +282,8 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   TestStore test_{2};
   StudyId study_ = test_.store.create_study("ada", {"study", "", "{}"}).id;
   Model model_;
-  std::map<Model::Key, int64_t> numbers_;  // of trials: of a submission the one that follows it
+  std::map<Model::Key, int64_t> numbers_;             // of trials: of a submission the one that follows it
+  std::map<SubmissionId, Model::Key> confirmations_;  // of their last verdicts
   std::vector<Lease> leases_;
   int count_ = 0;
   int64_t trials_ = 0;

@@ -61,7 +61,7 @@ std::string comparisons_of(Store& store) {
   for (const char* suite : {"", "quick", "full"}) {
     const Ranking ranking{.metric = "accuracy", .filter = {.suite = suite}};
     text += fmt::format("{} measured in \"{}\":", store.count_measured(ranking), suite);
-    for (const Ranked& row : store.leaderboard(ranking)) text += fmt::format(" {}.{}", row.rank, row.submission.id);
+    for (const Ranked& row : store.leaderboard(ranking)) text += fmt::format(" {}", row.submission.id);  // ranks were others
     text += "\nfront:";
     for (const FrontPoint& point : store.pareto_front("accuracy", "speedup", ranking.filter)) {
       text += fmt::format(" {}", point.submission.id);

@@ -100,8 +100,8 @@ TEST(SeededTrials, OfANewFlowAreJudgedBesideIt) {
   EXPECT_EQ(trial.submission, own.submission);
   expect_whole(test);
   test.store.cancel(own.submission);
-  EXPECT_EQ(kind_thrown_by([&] { test.store.confirm(own); }), ErrorKind::kConflict);
-  test.store.confirm(trial);
+  EXPECT_EQ(kind_thrown_by([&] { test.store.check_lease(own); }), ErrorKind::kConflict);
+  test.store.check_lease(trial);
   test.store.complete(trial, passed());
   EXPECT_EQ(test.trial(0).state, TrialState::kComplete);
   EXPECT_EQ(test.store.get(own.submission)->status, Status::kCancelled);
@@ -222,7 +222,7 @@ TEST(SeededTrials, AreToldWhatConcernsTrials) {
   EXPECT_EQ(test.trial(0).message, "crashed");
   EXPECT_NE(test.trial(0).hint.find("add the trial once more"), std::string::npos) << test.trial(0).hint;
   try {
-    test.store.confirm(crashed);
+    test.store.check_lease(crashed);
     FAIL();
   } catch (const StoreError& error) {
     EXPECT_NE(std::string(error.what()).find("a trial of submission 1"), std::string::npos) << error.what();

@@ -16,6 +16,18 @@ pageTest('the leaderboard shows every attempt, the best score first, failed ones
     assert.ok(statuses.includes(status), status);
 });
 
+pageTest('what is confirmed is said in words, and its confirmed figures stand in tables and on the front', async (page) => {
+  await visit(page, '#/');
+  const [listed, bases, scores] = await Promise.all([names(page), column(page, kTable, 'Basis'), column(page, kTable, 'Score (%)')]);
+  const place = listed.indexOf('<img src=x onerror=alert(1)>');
+  assert.equal(bases[place], 'confirmed');
+  assert.equal(bases[listed.indexOf('quest')], 'judged');
+  assert.match(scores[place], /^88\.0\s*85\.0–91\.0$/);
+  const front = await column(page, 'The front', 'Basis');
+  assert.deepEqual(front, ['judged', 'judged', 'confirmed', 'judged']);
+  assert.match((await column(page, 'The front', 'Score (%)'))[2], /^88\.0/);
+});
+
 pageTest('headers sort, say so, and the address keeps it', async (page) => {
   await visit(page, '#/');
   const header = (name) => page.locator('thead th', { has: page.getByRole('button', { name, exact: true }) }).last();

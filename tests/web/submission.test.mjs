@@ -49,6 +49,20 @@ pageTest('what others did while a flow was timed stands with its speed', async (
         'other processes on it: 1',
     )
     .waitFor();
+
+pageTest('what was judged stands beside what was confirmed, and by how much it flattered', async (page) => {
+  await visit(page, '#/submissions/2');
+  const region = page.getByRole('region', { name: 'Confirmation', exact: true });
+  await region.getByText('confirmed', { exact: true }).waitFor();
+  await region.getByText('asked for by ada, 4 times the samples, try 1').waitFor();
+  assert.equal((await column(page, 'Judged and confirmed', 'Metric'))[0], 'Score (%)');
+  assert.match((await column(page, 'Judged and confirmed', 'Judged'))[0], /^93\.0\s*90\.0–96\.0$/);
+  assert.match((await column(page, 'Judged and confirmed', 'Confirmed'))[0], /^88\.0\s*85\.0–91\.0$/);
+  await region.getByText('flattered the flow by 5.0 points (2.0–8.0)').waitFor();
+  const { confirmation } = await server.get('/v1/submissions/2');
+  await region.getByText(confirmation.seed).waitFor();
+  await visit(page, '#/submissions/1');
+  assert.equal(await page.getByRole('region', { name: 'Confirmation', exact: true }).count(), 0);
 });
 
 pageTest('artifacts are downloaded, not shown', async (page) => {

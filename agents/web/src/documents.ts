@@ -14,6 +14,27 @@ export interface Settings {
   [key: string]: unknown;
 }
 
+/** Of the last verdict: judged once more, by questions that nobody could know before. */
+export interface Confirmation {
+  state: 'queued' | 'running' | 'done' | 'failed';
+  agent: string;
+  automatic: boolean;
+  /** Which one it is of its model, device and suite: intervals are wider for that. */
+  tries: number;
+  /** So many times the samples of the suite. */
+  factor: number;
+  seed: string | null;
+  /** Its verdict, once it is done. */
+  status: string | null;
+  message: string;
+  hint: string;
+  created: string;
+  finished: string | null;
+  metrics: Record<string, Measured>;
+  /** The judged score less the confirmed one. */
+  flattered: Measured | null;
+}
+
 export interface Summary {
   id: number;
   agent: string;
@@ -24,6 +45,8 @@ export interface Summary {
   parents: number[];
   settings: Settings;
   metrics: Record<string, Measured>;
+  /** Older servers do not tell of it. */
+  confirmation?: Confirmation | null;
 }
 
 export interface Page {
@@ -37,6 +60,7 @@ export interface FrontPoint {
   /** Of the metric: the score. */
   value: number;
   speed: number;
+  basis: 'judged' | 'confirmed';
 }
 
 export interface Metric extends Measured {

@@ -1,6 +1,7 @@
 // Who belongs together: submissions that were made of each other, over however many others.
 
 import type { Summary } from './documents';
+import { isRefuted, standing } from './standing';
 
 export interface Family {
   /** The oldest member; there are more roots where members were made of several. */
@@ -33,7 +34,8 @@ function oldestRelatives(submissions: Summary[]): (id: number) => number {
 }
 
 function scoreOf(submission: Summary | undefined): number {
-  return submission?.status === 'passed' ? (submission.metrics['score']?.value ?? -Infinity) : -Infinity;
+  if (submission?.status !== 'passed' || isRefuted(submission)) return -Infinity;
+  return standing(submission, 'score')?.value ?? -Infinity;
 }
 
 /** The families of all submissions, that with the newest member first. */

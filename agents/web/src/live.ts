@@ -3,7 +3,7 @@
 import type { HarnessEvent } from './documents';
 import type { Loader } from './loader';
 
-const kKinds = ['submitted', 'running', 'progress', 'retried', 'finished', 'cancelled'];
+const kKinds = ['submitted', 'running', 'progress', 'retried', 'finished', 'cancelled', 'confirmation'];
 const kFirstPause = 1000; // ms before a stream that the server refused is tried again
 const kLongestPause = 30000;
 

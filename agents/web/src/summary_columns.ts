@@ -4,6 +4,7 @@ import type { Summary } from './documents';
 import { element } from './dom';
 import { kMainMetrics, kStatuses, measuredCell, metricTitle, statusCell, timeCell } from './format';
 import { submissionHash } from './router';
+import { basisCell, basisText, standing } from './standing';
 import type { Column } from './table';
 
 export const kNumberColumn: Column<Summary> = {
@@ -40,9 +41,17 @@ export const kMetricColumns: Column<Summary>[] = kMainMetrics.map((name) => ({
   key: name,
   title: metricTitle(name),
   numeric: true,
-  value: ({ metrics }) => metrics[name]?.value,
-  cell: ({ metrics }) => measuredCell(name, metrics[name]),
+  value: (summary) => standing(summary, name)?.value,
+  cell: (summary) => measuredCell(name, standing(summary, name)),
 }));
+
+/** What the metrics are of. */
+export const kBasisColumn: Column<Summary> = {
+  key: 'basis',
+  title: 'Basis',
+  value: basisText,
+  cell: basisCell,
+};
 
 export const kSettingColumns: Column<Summary>[] = (
   [

@@ -197,6 +197,12 @@ class Seeder {
     store_.fail(lease.value(), reason);
   }
 
+  /// Judges the confirmation of one that passed, while nothing else waits.
+  void confirm(SubmissionId id, const store::Verdict& verdict) {
+    store_.ask_confirmation("ada", id);
+    judge(verdict);
+  }
+
   void cancel(SubmissionId id) { store_.cancel(id); }
 
   json summary() const { return {{"token", token_}, {"submissions", count_}}; }
@@ -235,6 +241,7 @@ void add_known(Seeder& seeder) {
   seeder.submit("evolver-17", "crashing", quest(22));
   for (int i = 0; i < 3; ++i) seeder.crash("the worker was killed by signal 11");
   seeder.cancel(seeder.submit("ada", "cancelled one", quest(23)));
+  seeder.confirm(hostile, measured(Status::kPassed, {.accuracy = .88, .speedup = 1.85}));
 }
 
 void seed(const std::string& folder, int count) {

@@ -144,8 +144,13 @@ function diffLinks(submissions: Submission[]): Child {
 }
 
 function comparison(submissions: Submission[], paired: (Paired | null)[], everything: boolean): HTMLElement {
-  const [general, settings, stages, metrics] = [generalRows, settingRows, stageRows, metricRows].map((read) => read(submissions));
-  const rows = [...general, ...settings, ...stages, ...pairedRows(paired), ...metrics];
+  const rows = [
+    ...generalRows(submissions),
+    ...settingRows(submissions),
+    ...stageRows(submissions),
+    ...pairedRows(paired),
+    ...metricRows(submissions),
+  ];
   const shown = everything ? rows : rows.filter(differs);
   return section(
     everything ? 'Everything' : 'Differences',

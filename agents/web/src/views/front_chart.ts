@@ -4,6 +4,7 @@ import { axis, Chart, tooltip, type ChartOption, type Palette } from '../charts'
 import type { FrontPoint, Measured, Summary } from '../documents';
 import { measuredText, words } from '../format';
 import { submissionHash } from '../router';
+import { basisText, isRefuted, standing } from '../standing';
 
 interface Point {
   value: [number, number]; // times dense, percent
@@ -29,20 +30,20 @@ const kLegend = [
 ];
 
 function pointOf(submission: Summary): Point | undefined {
-  const { score, speedup } = submission.metrics;
+  const [score, speedup] = [standing(submission, 'score'), standing(submission, 'speedup')];
   return score && speedup && { value: [speedup.value, 100 * score.value], submission };
 }
 
 function describe({ data }: { data: unknown }): string {
   const { submission } = data as Point;
-  const { metrics } = submission;
+  const told = (name: string) => measuredText(name, standing(submission, name));
   return [
     `#${submission.id} ${submission.name.slice(0, 60)}`,
-    `${submission.agent} · ${words(submission.status)}`,
-    `score ${measuredText('score', metrics['score'])}`,
-    `accuracy ${measuredText('accuracy', metrics['accuracy'])}`,
-    `dense ${measuredText('dense_accuracy', metrics['dense_accuracy'])}`,
-    `speed ${measuredText('speedup', metrics['speedup'])}`,
+    `${submission.agent} · ${words(submission.status)} · ${basisText(submission)}`,
+    `score ${told('score')}`,
+    `accuracy ${told('accuracy')}`,
+    `dense ${told('dense_accuracy')}`,
+    `speed ${told('speedup')}`,
   ].join('\n');
 }
 
@@ -52,12 +53,12 @@ interface Whiskers {
 }
 
 /** The intervals of a point; where there is none, the point itself. */
-function whiskersOf({ value: [speed, score], submission: { metrics } }: Point): Whiskers {
+function whiskersOf({ value: [speed, score], submission }: Point): Whiskers {
   const ends = (measured: Measured | undefined, value: number, scale: number): [number, number] => [
     typeof measured?.low === 'number' ? scale * measured.low : value,
     typeof measured?.high === 'number' ? scale * measured.high : value,
   ];
-  return { speed: ends(metrics['speedup'], speed, 1), score: ends(metrics['score'], score, 100) };
+  return { speed: ends(standing(submission, 'speedup'), speed, 1), score: ends(standing(submission, 'score'), score, 100) };
 }
 
 /** From the least to the greatest of `values`, with room around them, at multiples of a step: the largest that leaves several. */
@@ -128,8 +129,9 @@ function extents(best: Point[], others: Point[]): { speeds: number[]; scores: nu
 
 /** Those that others beat below, then the front's line, its whiskers and its marks. */
 function seriesOf(best: Point[], others: Point[], colours: Palette): ChartOption['series'] {
-  const passed = others.filter(({ submission }) => submission.status === 'passed');
-  const stopped = others.filter(({ submission }) => submission.status !== 'passed');
+  const has_passed = ({ submission }: Point) => submission.status === 'passed' && !isRefuted(submission);
+  const passed = others.filter(has_passed);
+  const stopped = others.filter((point) => !has_passed(point));
   const size = others.length > kMany ? kSmallMarkSize : kMarkSize;
   const scatter = { type: 'scatter' as const, symbolSize: size, cursor: 'pointer' };
   return [

@@ -10,9 +10,11 @@ import { follow } from '../live';
 import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
+import { basisCell, isRefuted, standing } from '../standing';
 import { FrontChart } from './front_chart';
 import {
   kAgentColumn,
+  kBasisColumn,
   kCreatedColumn,
   kMetricColumns,
   kNameColumn,
@@ -75,14 +77,15 @@ const kFrontColumns: Column<FrontPoint>[] = [
     key: 'score',
     title: metricTitle('score'),
     numeric: true,
-    cell: ({ submission, value }) => measuredCell('score', submission.metrics['score'] ?? { value }),
+    cell: ({ submission, value }) => measuredCell('score', standing(submission, 'score') ?? { value }),
   },
   {
     key: 'speedup',
     title: metricTitle('speedup'),
     numeric: true,
-    cell: ({ submission, speed }) => measuredCell('speedup', submission.metrics['speedup'] ?? { value: speed }),
+    cell: ({ submission, speed }) => measuredCell('speedup', standing(submission, 'speedup') ?? { value: speed }),
   },
+  { key: 'basis', title: 'Basis', cell: ({ submission }) => basisCell(submission) },
 ];
 
 function frontTable(): DataTable<FrontPoint> {
@@ -96,12 +99,12 @@ function frontTable(): DataTable<FrontPoint> {
 }
 
 function submissionTable(query: URLSearchParams, choice: Choice, onState: () => void): DataTable<Summary> {
-  const run = [...kMetricColumns, ...kSettingColumns];
+  const run = [kBasisColumn, ...kMetricColumns, ...kSettingColumns];
   return new DataTable<Summary>({
     caption: 'Submissions',
     columns: [choice.column, kNumberColumn, kNameColumn, kAgentColumn, kStatusColumn, ...run, kCreatedColumn],
     rowKey: ({ id }) => id,
-    rowClass: ({ status }) => (status === 'passed' ? '' : 'not-passed'),
+    rowClass: (row) => (row.status === 'passed' && !isRefuted(row) ? '' : 'not-passed'),
     empty: 'No submission is like that. Without filters, and still empty: hand one in with "sluice submit".',
     state: stateIn(query, kUsualOrder),
     onState,

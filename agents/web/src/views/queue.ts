@@ -35,7 +35,7 @@ class Stages {
 
   /** Also where it stands on the screen. */
   take({ submission, kind, data }: HarnessEvent, lists: HTMLElement): void {
-    if (submission === null) return;
+    if (submission === null || kind === 'confirmation' || data?.of === 'confirmation') return;
     if (kind === 'progress') this.told.set(submission, progressText(data));
     else this.told.delete(submission);
     const place = lists.querySelector(`[data-at="${submission}"]`);
@@ -106,7 +106,7 @@ async function lastEnded(stop: AbortSignal): Promise<Summary[]> {
 
 /** What an event says beside its kind, in words. */
 function said(event: HarnessEvent): string {
-  const parts = ['status', 'reason', 'message'].map((key) => event.data?.[key]).filter((part) => typeof part === 'string');
+  const parts = ['state', 'status', 'reason', 'message'].map((key) => event.data?.[key]).filter((part) => typeof part === 'string');
   return parts.map((part) => words(part as string)).join(', ');
 }
 

@@ -7,9 +7,11 @@ import {
   durationText,
   intervalText,
   kMainMetrics,
+  measuredCell,
   metricNumber,
   metricStyle,
   metricText,
+  metricTitle,
   sizeText,
   statusCell,
   timeCell,
@@ -21,6 +23,7 @@ import { Loader } from '../loader';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
+import { flatteryText, isConfirmed } from '../standing';
 import { DataTable, unsorted, type TableState } from '../table';
 import { heading, idOf, type View } from '../view';
 import { artifactAddress, flowSections } from './flow_sections';
@@ -84,6 +87,41 @@ function whyStopped({ evaluation, status }: Submission): HTMLElement | false {
     { class: status === 'passed' ? 'notice' : 'problem' },
     element('p', {}, element('strong', {}, `${words(status)}: `), element('span', { class: 'message' }, evaluation.message)),
     evaluation.hint && element('p', {}, element('strong', {}, 'Hint: '), element('span', { class: 'message' }, evaluation.hint)),
+  );
+}
+
+/** What was judged beside what was confirmed, as far as that is. */
+function confirmationSection(submission: Submission): HTMLElement | false {
+  const { confirmation, metrics } = submission;
+  if (!confirmation) return false;
+  const { state, status, automatic, agent, factor, tries, seed, message, hint } = confirmation;
+  const told = state === 'done' ? (isConfirmed(submission) ? 'confirmed' : `refuted: ${words(status ?? '')}`) : words(state);
+  const rows = kMainMetrics.filter((name) => metrics[name] ?? confirmation.metrics[name]);
+  const table = new DataTable<string>({
+    caption: 'Judged and confirmed',
+    rowKey: (name) => name,
+    empty: 'Nothing was measured.',
+    columns: [
+      { key: 'metric', title: 'Metric', heads: true, cell: metricTitle },
+      { key: 'judged', title: 'Judged', numeric: true, cell: (name) => measuredCell(name, metrics[name]) },
+      { key: 'confirmed', title: 'Confirmed', numeric: true, cell: (name) => measuredCell(name, confirmation.metrics[name]) },
+    ],
+  });
+  table.show(rows);
+  return section(
+    'Confirmation',
+    element(
+      'p',
+      {},
+      element('strong', {}, told),
+      `, asked for by ${automatic ? 'the server' : agent}, ${factor} times the samples, ` +
+        `try ${tries} of its model, device and suite; confirmed intervals hold together with all tries`,
+    ),
+    message && element('p', {}, element('span', { class: 'message' }, message)),
+    hint && element('p', {}, element('strong', {}, 'Hint: '), element('span', { class: 'message' }, hint)),
+    state === 'done' && table.element,
+    state === 'done' && element('p', {}, flatteryText(confirmation)),
+    seed !== null && element('p', {}, 'Seed of its questions: ', element('code', {}, seed)),
   );
 }
 
@@ -231,6 +269,7 @@ function shown({ submission, evaluations, children, flow }: Found, tables: Table
     facts(submission, children),
     figures(submission),
     whyStopped(submission),
+    confirmationSection(submission),
     submission.notes && section('Notes', element('p', { class: 'message' }, submission.notes)),
     section('Stages', evaluation ? stageList(evaluation) : element('p', { class: 'empty' }, 'It has not been judged yet.')),
     mass.length > 0 && section('Attention mass', massChart(mass, signal)),
