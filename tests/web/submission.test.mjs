@@ -49,6 +49,7 @@ pageTest('what others did while a flow was timed stands with its speed', async (
         'other processes on it: 1',
     )
     .waitFor();
+});
 
 pageTest('what was judged stands beside what was confirmed, and by how much it flattered', async (page) => {
   await visit(page, '#/submissions/2');
