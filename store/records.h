@@ -111,6 +111,13 @@ struct Lease {
   std::optional<ConfirmationJob> confirmation = {};
 };
 
+/// What becomes of a submission that turns out to be a flow (Store::share_verdict).
+enum class Sharing : uint8_t {
+  kNone,     // it is to be judged
+  kShared,   // another one is the same, and was judged: the verdict is its own, too
+  kAwaited,  // another one is the same, and is being judged: it is back in the queue until then
+};
+
 enum class StageStatus : uint8_t { kPassed, kFailed, kSkipped };
 
 struct StageResult {
@@ -152,11 +159,11 @@ bool is_final(ConfirmationState state);
 
 /// A submission that passed, judged once more by questions that nobody could know when it was handed in.
 struct Confirmation {
-  int64_t id = 0;  // its row
-  SubmissionId submission = 0;
-  EvaluationId judged = 0;    // the verdict that it confirms
-  std::string agent;          // who asked for it; whose submission it is, if the server did
-  bool is_automatic = false;  // the server asked for it
+  int64_t id = 0;               // its row
+  SubmissionId submission = 0;  // or one that shares its verdict, if that was asked for
+  EvaluationId judged = 0;      // the verdict that it confirms
+  std::string agent;            // who asked for it; whose submission it is, if the server did
+  bool is_automatic = false;    // the server asked for it
   ConfirmationState state = ConfirmationState::kQueued;
   int64_t tries = 0;             // which one it is, of those with the same model, device and suite: intervals are wider for that
   int64_t factor = 0;            // so many times the samples of the suite
@@ -189,6 +196,7 @@ struct SubmissionSummary {
   std::vector<SubmissionId> parents = {};
   std::vector<Metric> metrics = {};               // of the last verdict: those of the whole evaluation, by name
   std::optional<Confirmation> confirmation = {};  // of the last verdict
+  std::optional<SubmissionId> same_as = {};       // the same flow with the same settings, whose verdict this one shares
 };
 
 /// An empty member filters nothing.

@@ -75,7 +75,8 @@ class Store {
   /// False if it was final already.
   bool cancel(SubmissionId submission);
   /// Judges a finished submission once more. A confirmation of the last verdict stays with that; one that has not ended fails.
-  /// Throws kNotFound, kConflict if it is queued or running.
+  /// So are those that share its verdict, once it has another. Throws kNotFound, kConflict if it is queued or running, or shares
+  /// the verdict of another one.
   void judge_again(SubmissionId submission, int64_t priority = 0);
 
   // Confirmations (confirmations.cpp): each verdict `passed` has one at most
@@ -137,6 +138,11 @@ class Store {
   void check_lease(const Lease& lease);
   /// Throws as `check_lease`.
   Lease renew(const Lease& lease, Time duration);
+  /// Of a script whose flow is known by now: `fingerprint` are bytes that only the same flow has. Where another submission with
+  /// the same fingerprint and settings (but for "seconds") has a verdict, that ends this one, which keeps its own `artifacts`;
+  /// where another is being judged, this one goes back to the queue until it has ended. What ended by an error or for lack of
+  /// time is shared by nobody. Throws kConflict if the lease was lost, kInvalid if it is not of a submission itself.
+  Sharing share_verdict(const Lease& lease, const std::string& fingerprint, const std::vector<Artifact>& artifacts);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
   /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. It waits `delay` microseconds (at most a
@@ -204,6 +210,10 @@ class Store {
   void end_confirmation(SubmissionId submission);
   /// Takes away the job that `condition` names by `id`, and ends the attempt at it, if one runs: that is returned.
   std::optional<EvaluationId> dequeue(const std::string& condition, int64_t id, const std::string& why);
+  /// Of an attempt that counts for nothing.
+  void put_back(const Job& job, EvaluationId evaluation, Time delay);
+  /// Once a submission has ended: who shared its verdict before, or waits for it as the same flow, is looked at again.
+  void wake_same(SubmissionId submission, int64_t priority);
   void set_running(const Job& job, Time time, int64_t attempt);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(const Job& job, EvaluationId evaluation, Status status);

@@ -10,6 +10,7 @@
 
 #include "agents/client/confirmation_text.h"
 #include "agents/client/metric_text.h"
+#include "agents/client/submission_text.h"
 #include "scripting/base/json_object.h"
 
 namespace sluice {
@@ -46,7 +47,7 @@ class Tree {
   std::string line(int64_t id) const {
     const json& node = nodes_.at(id);
     std::string line = fmt::format("{} {} by {}: {}", id, text_of(node, "name"), text_of(node, "agent"), text_of(node, "status"));
-    line += measured_text(node) + confirmation_note(node);
+    line += measured_text(node) + confirmation_note(node) + sameness_note(node);
     if (const json& parents = member_of(node, "parents"); parents.size() > 1)
       line += fmt::format(" (parents {})", text_of(node, "parents"));
     return line + "\n";

@@ -136,10 +136,15 @@ std::string suites_text(const json& entries) {
 
 }  // namespace
 
+std::string sameness_note(const json& summary) {
+  const json& first = member_of(summary, "same_as");
+  return first.is_number_integer() ? fmt::format("; the same flow as {}", first.dump()) : std::string();
+}
+
 std::string submission_line(const json& submission) {
   return fmt::format("submission {}, {} by {}: {}{}{}\n", text_of(submission, "id"), text_of(submission, "name"),
                      text_of(submission, "agent"), text_of(submission, "status"), measured_text(submission),
-                     confirmation_note(submission));
+                     confirmation_note(submission) + sameness_note(submission));
 }
 
 std::string repetition_note(const json& submission) {

@@ -12,6 +12,9 @@ namespace sluice {
 /// One line: "submission 4, quest by ada: passed".
 std::string submission_line(const nlohmann::json& submission);
 
+/// "; the same flow as 3", of one that shares the verdict of another; else empty.
+std::string sameness_note(const nlohmann::json& summary);
+
 /// A line for whoever has handed in a flow that was there already, which changes nothing; "" if it was new.
 std::string repetition_note(const nlohmann::json& submission);
 

@@ -104,7 +104,8 @@ json document_of(const store::SubmissionSummary& summary) {
           {"parents", summary.parents},
           {"settings", run_settings(summary.settings)},
           {"metrics", values_of(summary.metrics)},
-          {"confirmation", summary.confirmation ? document_of(*summary.confirmation, summary) : json(nullptr)}};
+          {"confirmation", summary.confirmation ? document_of(*summary.confirmation, summary) : json(nullptr)},
+          {"same_as", optional_number(summary.same_as)}};
 }
 
 json document_of(const store::Confirmation& confirmation, const store::SubmissionSummary& submission) {

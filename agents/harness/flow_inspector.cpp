@@ -9,11 +9,14 @@
 #include "host/weights/model_name.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/plan_report.h"
+#include "sandbox/wire/graph_wire.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/pattern_report.h"
 #include "scripting/graph/recompute.h"
 #include "scripting/graph/text.h"
 #include "scripting/passes/cache_limit.h"
+#include "scripting/passes/canonical.h"
+#include "store/folder/sodium.h"
 
 namespace sluice {
 namespace {
@@ -114,6 +117,8 @@ std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection) {
           {.name = "plan.txt", .media_type = "text/plain", .bytes = inspection.plan, .size = 0}};
 }
 
+std::string flow_fingerprint(const FlowGraph& traced) { return store::hash_of({encode_graph(canonical_form(traced))}); }
+
 FlowInspector::FlowInspector(const std::string& model, std::string device)
     : model_(model_name(model)),
       config_(load_config(model)),
@@ -147,7 +152,7 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
     graph["variants"].push_back(graph_document(variant));
     graph["variants"].back()["name"] = variant.variant;
   }
-  return {traced.name, traced.geometry.page, std::move(graph), report.text};
+  return {traced.name, traced.geometry.page, std::move(graph), report.text, flow_fingerprint(traced)};
 }
 
 }  // namespace sluice

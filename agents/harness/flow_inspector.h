@@ -16,9 +16,10 @@ namespace sluice {
 /// What a script turns out to be.
 struct FlowInspection {
   std::string name;
-  int page = 0;          // tokens
-  nlohmann::json graph;  // as the script describes it (`graph_document`)
-  std::string plan;      // what passes made of it, and what it should cost, as `sluice plan` prints it
+  int page = 0;             // tokens
+  nlohmann::json graph;     // as the script describes it (`graph_document`)
+  std::string plan;         // what passes made of it, and what it should cost, as `sluice plan` prints it
+  std::string fingerprint;  // `flow_fingerprint`
 };
 
 /// {"name", "page", "kv", "nodes": [{"id", "op", "stage", "type", "shape", "inputs", "text", "line"}], "fields", "states",
@@ -29,6 +30,10 @@ nlohmann::json graph_document(const FlowGraph& graph);
 nlohmann::json document_of(const FlowInspection& inspection);
 /// graph.json and plan.txt.
 std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection);
+
+/// BLAKE2b of what a flow computes (scripting/passes/canonical.h): scripts that differ by a comment, by names or by what nothing
+/// reads have the same.
+std::string flow_fingerprint(const FlowGraph& traced);
 
 /// Looks at scripts for one model on one device, without running them. Any number of threads may use it: tracing goes side by
 /// side, the device compiles for one after the other.

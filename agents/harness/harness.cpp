@@ -73,7 +73,10 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, const st
   orchestrator.seconds = options.seconds;
   orchestrator.seed = seed;
   orchestrator.confirms = options.confirms;
-  orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
+  orchestrator.check = [&inspector](const FlowScript& script) {
+    const FlowInspection inspection = inspector.inspect(script);
+    return CheckedFlow{inspection.fingerprint, artifacts_of(inspection)};
+  };
   return orchestrator;
 }
 

@@ -198,7 +198,8 @@ json summary() {
                  {"parents", list_of(integer())},
                  {"settings", object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"})},
                  {"metrics", values()},
-                 {"confirmation", or_null(confirmation())}});
+                 {"confirmation", or_null(confirmation())},
+                 {"same_as", or_null(integer())}});
 }
 
 json judged_confirmation() { return with(confirmation(), "evaluation", or_null(evaluation())); }

@@ -155,6 +155,7 @@ json brief_row(const json& summary) {
   row["metrics"] = brief_metrics(summary.value("metrics", json::object()));
   const json confirmation = summary.value("confirmation", json());
   if (confirmation.is_object()) row["confirmation"] = brief_confirmation(confirmation);
+  if (const json first = summary.value("same_as", json()); first.is_number_integer()) row["same_as"] = first;
   return row;
 }
 
@@ -163,6 +164,7 @@ std::string text_of_row(const json& row) {
                                  text(row.at("status")));
   if (!row.at("metrics").empty()) line += fmt::format("; {}", fmt::join(metric_texts(row["metrics"]), ", "));
   if (row.contains("confirmation")) line += "; confirmation " + text_of_confirmation(row["confirmation"]);
+  if (row.contains("same_as")) line += fmt::format("; the same flow as {}, whose verdict it shares", row["same_as"].dump());
   if (!row.at("settings").empty()) line += "; " + text_of_settings(row["settings"]);
   if (!row.at("parents").empty())
     line += fmt::format("; parents {}", fmt::join(row["parents"].get<std::vector<int64_t>>(), ", "));

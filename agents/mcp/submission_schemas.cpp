@@ -34,6 +34,7 @@ json row_properties() {
           {"parents", output_list(integer_type())},
           {"settings", {{"type", "object"}}},
           {"metrics", metrics_type()},
+          {"same_as", integer_type()},
           {"confirmation", output_object({{"state", text_type()},
                                           {"tries", integer_type()},
                                           {"status", text_type()},

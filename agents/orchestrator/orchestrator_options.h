@@ -11,6 +11,12 @@
 
 namespace sluice {
 
+/// What a script was found to be before any worker saw it.
+struct CheckedFlow {
+  std::string fingerprint = {};  // bytes that only the same flow has; empty: nothing is known of it
+  std::vector<store::Artifact> artifacts = {};
+};
+
 struct OrchestratorOptions {
   ExecutorFactory start_worker = worker_processes({});  // which judge
   int workers = 1;
@@ -25,9 +31,9 @@ struct OrchestratorOptions {
   /// confirmation by one of its own.
   Seed seed;
   bool confirms = false;  // by itself, what enters the front of score and speed
-  /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the
-  /// verdict, whatever that is. Called by all threads.
-  std::function<std::vector<store::Artifact>(const FlowScript&)> check;
+  /// Refuses scripts that no worker needs to see: throws FlowError or InputError. The artifacts of the others are kept with the
+  /// verdict, whatever that is; a flow that was judged before is not judged again. Called by all threads.
+  std::function<CheckedFlow(const FlowScript&)> check;
 };
 
 }  // namespace sluice

@@ -114,7 +114,7 @@ bool Slot::judge(store::Lease lease) {
   try {
     const auto submission = store_->get(lease.submission);
     if (!submission) throw InternalError(fmt::format("submission {} is gone", lease.submission));
-    if (refuse(*submission, lease)) return true;
+    if (refuse(*submission, lease) || share(lease)) return true;
     if (!start_worker(lease)) return false;
     evaluate(*submission, lease);
   } catch (const store::StoreError& error) {
@@ -129,7 +129,7 @@ bool Slot::judge(store::Lease lease) {
 }
 
 bool Slot::refuse(const store::Submission& submission, const store::Lease& lease) {
-  found_.clear();
+  found_ = {};
   if (!options_.check) return false;
   try {
     found_ = options_.check({submission.name + ".lua", submission.script});
@@ -138,6 +138,11 @@ bool Slot::refuse(const store::Submission& submission, const store::Lease& lease
     complete(lease, rejected_verdict(error.what(), error.hint()));
     return true;
   }
+}
+
+bool Slot::share(const store::Lease& lease) {
+  if (found_.fingerprint.empty() || lease.trial || lease.confirmation) return false;
+  return store_->share_verdict(lease, found_.fingerprint, found_.artifacts) != store::Sharing::kNone;
 }
 
 void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
@@ -180,7 +185,7 @@ void Slot::complete(const store::Lease& lease, store::Verdict verdict) {
   verdict.message = utf8_text(verdict.message);
   verdict.hint = utf8_text(verdict.hint);
   for (store::StageResult& stage : verdict.stages) stage.message = utf8_text(stage.message);
-  verdict.artifacts.insert(verdict.artifacts.end(), found_.begin(), found_.end());
+  verdict.artifacts.insert(verdict.artifacts.end(), found_.artifacts.begin(), found_.artifacts.end());
   settle([this, lease, verdict = std::move(verdict)] {
     try {
       store_->complete(lease, verdict);
@@ -202,7 +207,7 @@ void Slot::confirm(store::SubmissionId submission) {
 }
 
 void Slot::fail(const store::Lease& lease, const std::string& reason) {
-  settle([this, lease, reason = utf8_text(reason), found = found_] {
+  settle([this, lease, reason = utf8_text(reason), found = found_.artifacts] {
     store_->fail(lease, reason, microseconds(kRetrySeconds), found);
   });
 }

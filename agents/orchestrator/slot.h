@@ -37,6 +37,8 @@ class Slot {
   bool judge(store::Lease lease);
   /// What is wrong with the script alone is found before a worker sees it.
   bool refuse(const store::Submission& submission, const store::Lease& lease);
+  /// Whether the flow was judged before, which ends the job, or is being judged, for which it waits in the queue.
+  bool share(const store::Lease& lease);
   void evaluate(const store::Submission& submission, store::Lease& lease);
 
   // How an attempt ends.
@@ -77,10 +79,10 @@ class Slot {
   std::optional<store::Store> store_;
   std::function<void()> owed_;  // to the store: how the last attempt ended
   std::unique_ptr<Executor> worker_;
-  bool is_ready_ = false;               // the worker
-  std::string stage_;                   // what the worker is at
-  double delay_;                        // seconds, after the next lack
-  std::vector<store::Artifact> found_;  // of the script, before a worker saw it
+  bool is_ready_ = false;  // the worker
+  std::string stage_;      // what the worker is at
+  double delay_;           // seconds, after the next lack
+  CheckedFlow found_;      // of the script, before a worker saw it
 };
 
 }  // namespace sluice

@@ -20,13 +20,14 @@ namespace {
 /// By the time of their verdicts.
 std::vector<Ranked> measured(Database& database, const Ranking& ranking) {
   const Conditions conditions(with_status(ranking.filter));
-  Query query(database,
-              fmt::format("SELECT {}, m.value, e.finished FROM metrics m "
-                          "JOIN evaluations e ON e.id = m.evaluation JOIN submissions s ON s.judged = e.id "
-                          "JOIN agents a ON a.id = s.agent WHERE m.name = ? AND m.task = ? AND m.length = ? AND {} "
-                          "ORDER BY e.finished, s.id",
-                          kSummaryColumns, conditions.sql()),
-              ranking.metric, ranking.task, ranking.length);
+  Query query(
+      database,
+      fmt::format("SELECT {}, m.value, e.finished FROM metrics m "
+                  "JOIN evaluations e ON e.id = m.evaluation JOIN submissions s ON s.judged = e.id "
+                  "JOIN agents a ON a.id = s.agent WHERE m.name = ? AND m.task = ? AND m.length = ? AND s.same_as IS NULL AND {} "
+                  "ORDER BY e.finished, s.id",
+                  kSummaryColumns, conditions.sql()),
+      ranking.metric, ranking.task, ranking.length);
   conditions.bind(query);
   std::vector<Ranked> rows;
   while (query.step()) {
@@ -99,7 +100,7 @@ int64_t Store::count_measured(const Ranking& ranking) {
   Query query(*database_,
               fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
                           "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
-                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}",
+                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND s.same_as IS NULL AND {}",
                           conditions.sql()),
               ranking.metric, ranking.task, ranking.length);
   conditions.bind(query);

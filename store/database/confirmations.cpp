@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "store/database/shared_verdicts.h"
 #include "store/database/standings.h"
 #include "store/error.h"
 #include "store/folder/sodium.h"
@@ -107,9 +108,10 @@ void move(Database& database, const Waiting& waiting, SubmissionId submission, c
 }
 
 constexpr const char* kSelect =
-    "SELECT c.id, c.submission, c.judged, a.name, c.automatic, c.state, c.tries, c.factor, c.seed, e.verdict, e.message, e.hint, "
-    "c.created, c.finished FROM submissions s JOIN confirmations c ON c.judged = s.judged JOIN agents a ON a.id = c.agent "
-    "LEFT JOIN evaluations e ON e.id = c.evaluation WHERE s.id IN (SELECT value FROM json_each(?)) ORDER BY c.submission";
+    "SELECT c.id, s.id, c.judged, a.name, c.automatic, c.state, c.tries, c.factor, c.seed, e.verdict, e.message, e.hint, "
+    "c.created, c.finished FROM submissions s JOIN submissions o ON o.id = coalesce(s.same_as, s.id) "
+    "JOIN confirmations c ON c.judged = o.judged JOIN agents a ON a.id = c.agent "
+    "LEFT JOIN evaluations e ON e.id = c.evaluation WHERE s.id IN (SELECT value FROM json_each(?)) ORDER BY s.id";
 
 Confirmation read_confirmation(const Query& query) {
   Confirmation confirmation;
@@ -144,7 +146,8 @@ std::vector<Confirmation> confirmations_of(Database& database, const std::string
   if (found.empty()) return found;
   Query metrics(database,
                 "SELECT s.id, m.name, m.value, m.low, m.high, m.unit FROM submissions s "
-                "JOIN confirmations c ON c.judged = s.judged AND c.state = 'done' JOIN metrics m ON m.evaluation = c.evaluation "
+                "JOIN submissions o ON o.id = coalesce(s.same_as, s.id) "
+                "JOIN confirmations c ON c.judged = o.judged AND c.state = 'done' JOIN metrics m ON m.evaluation = c.evaluation "
                 "WHERE s.id IN (SELECT value FROM json_each(?)) AND m.task = '' AND m.length = 0 ORDER BY s.id, m.name",
                 ids);
   while (metrics.step()) {
@@ -181,8 +184,9 @@ void Store::begin_confirmation(int64_t confirmation, int64_t agent, bool is_auto
   enqueue_confirmation(confirmation, is_automatic ? kLast : 0);
 }
 
-AskedConfirmation Store::ask_confirmation(const std::string& agent_name, SubmissionId submission) {
+AskedConfirmation Store::ask_confirmation(const std::string& agent_name, SubmissionId asked_for) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
+  const SubmissionId submission = first_of(*database_, asked_for);
   const Agent agent = required_agent(agent_name);
   Candidate candidate = required_candidate(*database_, submission);
   const bool is_known = candidate.confirmation.has_value();
@@ -195,7 +199,7 @@ AskedConfirmation Store::ask_confirmation(const std::string& agent_name, Submiss
     begin_confirmation(*candidate.confirmation, agent.id, false);
     append("confirmation", submission, confirmation_event(ConfirmationState::kQueued));
   }
-  AskedConfirmation asked{confirmations_of(*database_, fmt::format("[{}]", submission)).at(0), !is_known || has_failed};
+  AskedConfirmation asked{confirmations_of(*database_, fmt::format("[{}]", asked_for)).at(0), !is_known || has_failed};
   transaction.commit();
   return asked;
 }

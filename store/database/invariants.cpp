@@ -40,6 +40,12 @@ constexpr std::array kInvariants = {
               "SELECT id FROM submissions WHERE status NOT IN ('queued', 'running') AND first_finished IS NULL"},
     Invariant{"has attempts that are not numbered one by one",
               "SELECT submission FROM evaluations GROUP BY submission, trial, confirmation HAVING MAX(attempt) <> COUNT(*)"},
+    Invariant{"shares the verdict of another flow, or of one that has none of its own",
+              "SELECT s.id FROM submissions s JOIN submissions o ON o.id = s.same_as "
+              "WHERE o.fingerprint IS NOT s.fingerprint OR o.same_as IS NOT NULL OR o.judged IS NULL"},
+    Invariant{"shares a verdict, and waits or runs",
+              "SELECT id FROM submissions WHERE same_as IS NOT NULL AND "
+              "status IN ('queued', 'running')"},
     Invariant{"is in the queue for another agent",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
               "WHERE q.trial IS NULL AND q.confirmation IS NULL AND q.agent <> s.agent"},

@@ -32,6 +32,8 @@ constexpr Time kLongestDelay = 60'000'000;  // of a job that is put back
 
 /// Of a submission; its trials follow.
 void set_status(Database& database, SubmissionId submission, Status status, Time time);
+/// The job of a lease that is still held. Throws kConflict.
+Job required_job(Database& database, const Lease& lease);
 /// How many there were to judge it, those that run among them.
 int64_t attempts_of(Database& database, const Job& job);
 

@@ -19,18 +19,6 @@ namespace sluice::store {
 
 namespace {
 
-/// The job of a lease that is still held.
-Job required_job(Database& database, const Lease& lease) {
-  Query query(database, fmt::format("SELECT {} FROM queue q WHERE q.submission = ? AND q.evaluation = ?", kJobColumns),
-              lease.submission, lease.evaluation);
-  if (query.step()) return read_job(query);
-  const Job lost{0, lease.submission, lease.trial, lease.confirmation ? std::optional(lease.confirmation->id) : std::nullopt};
-  throw StoreError(ErrorKind::kConflict, fmt::format("{} no longer holds the lease on {}", lease.worker, lost.name()),
-                   fmt::format("it expired or the {}: stop working on it", lost.trial          ? "trial was told its end"
-                                                                           : lost.confirmation ? "submission is judged again"
-                                                                                               : "submission was cancelled"));
-}
-
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
 constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
 
@@ -104,9 +92,13 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
 
 void Store::release(const Lease& lease, Time delay) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  back_to_queue(required_job(*database_, lease), "released", delay, false);
-  Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
+  put_back(required_job(*database_, lease), lease.evaluation, delay);
   transaction.commit();
+}
+
+void Store::put_back(const Job& job, EvaluationId evaluation, Time delay) {
+  back_to_queue(job, "released", delay, false);
+  Query(*database_, "DELETE FROM evaluations WHERE id = ?", evaluation).run();
 }
 
 Status Store::fail(const Lease& lease, const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
@@ -211,6 +203,7 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
       .run();
   follow_submission(*database_, job.submission, evaluation);
   append("finished", job.submission, finished_event(status));
+  wake_same(job.submission, 0);
 }
 
 std::optional<EvaluationId> Store::dequeue(const std::string& condition, int64_t id, const std::string& why) {
@@ -253,11 +246,17 @@ bool Store::cancel(SubmissionId submission) {
 void Store::judge_again(SubmissionId submission, int64_t priority) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   {
-    Query query(*database_, "SELECT status FROM submissions WHERE id = ?", submission);
+    Query query(*database_, "SELECT status, same_as FROM submissions WHERE id = ?", submission);
     if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
     const std::string status = query.text(0);
     if (!is_final(status_of(status))) {
       throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {} already", submission, status));
+    }
+    if (!query.is_null(1)) {
+      throw StoreError(
+          ErrorKind::kConflict,
+          fmt::format("submission {} is the same flow as submission {}, whose verdict it shares", submission, query.integer(1)),
+          "have that one judged again");
     }
   }
   requeue(submission, priority);
@@ -267,6 +266,7 @@ void Store::judge_again(SubmissionId submission, int64_t priority) {
 void Store::requeue(SubmissionId submission, int64_t priority) {
   end_confirmation(submission);
   enqueue(submission, priority);
+  Query(*database_, "UPDATE submissions SET same_as = NULL WHERE id = ?", submission).run();
   set_status(*database_, submission, Status::kQueued, options_.clock());
   append("submitted", submission, nlohmann::json{{"again", true}}.dump());
 }

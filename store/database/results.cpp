@@ -40,7 +40,8 @@ constexpr const char* kSelectEvaluation =
 constexpr const char* kOfConfirmation =
     "(SELECT coalesce(c.evaluation, (SELECT MAX(e.id) FROM evaluations e "
     "WHERE e.submission = c.submission AND e.confirmation = c.id)) "
-    "FROM submissions s JOIN confirmations c ON c.judged = s.judged WHERE s.id = ?)";
+    "FROM submissions s JOIN submissions o ON o.id = coalesce(s.same_as, s.id) JOIN confirmations c ON c.judged = o.judged "
+    "WHERE s.id = ?)";
 /// The evaluation of a trial, given by study and number.
 constexpr const char* kOfTrial =
     "(SELECT coalesce(t.evaluation, (SELECT MAX(e.id) FROM evaluations e "

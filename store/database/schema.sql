@@ -1,4 +1,4 @@
--- The whole schema, version 5. A new database is made by this file, an older one is brought here by migrations/.
+-- The whole schema, version 6. A new database is made by this file, an older one is brought here by migrations/.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE agents (
@@ -29,12 +29,16 @@ CREATE TABLE submissions (
   script TEXT NOT NULL,
   model TEXT GENERATED ALWAYS AS (settings ->> '$.model') VIRTUAL,
   device TEXT GENERATED ALWAYS AS (settings ->> '$.device') VIRTUAL,
-  suite TEXT GENERATED ALWAYS AS (settings ->> '$.suite') VIRTUAL
+  suite TEXT GENERATED ALWAYS AS (settings ->> '$.suite') VIRTUAL,
+  fingerprint BLOB,                  -- of the flow that the script turned out to be; null until it is known
+  same_as INTEGER REFERENCES submissions (id)  -- the same flow with the same settings, whose verdict it shares
 ) STRICT;
 CREATE INDEX submissions_of_agent ON submissions (agent, created);
 CREATE INDEX submissions_by_status ON submissions (status);
 CREATE INDEX submissions_finished ON submissions (first_finished) WHERE first_finished IS NOT NULL;
 CREATE INDEX submissions_by_run ON submissions (model, device, suite);
+CREATE INDEX submissions_by_fingerprint ON submissions (fingerprint) WHERE fingerprint IS NOT NULL;
+CREATE INDEX submissions_of_same ON submissions (same_as) WHERE same_as IS NOT NULL;
 
 CREATE TABLE parents (
   submission INTEGER NOT NULL REFERENCES submissions (id),

@@ -10,7 +10,7 @@
 #include "store/records.h"
 
 // What submissions stand for where they are compared: of each metric what was confirmed or, as long as there is no such value,
-// what was judged. What its confirmation refutes stands for nothing.
+// what was judged. What its confirmation refutes stands for nothing, nor what shares the verdict of another one, which does.
 
 namespace sluice::store {
 
@@ -20,8 +20,8 @@ Filter with_status(Filter filter);
 /// Joins to submissions `s` the confirmation `c` of the last verdict, once it is done, and its evaluation `v`; as SQL.
 constexpr const char* kJoinConfirmed =
     "LEFT JOIN confirmations c ON c.judged = s.judged AND c.state = 'done' LEFT JOIN evaluations v ON v.id = c.evaluation";
-/// What it does not refute.
-constexpr const char* kStands = "(v.verdict IS NULL OR v.verdict = 'passed')";
+/// What it does not refute, and what does not share another one's verdict.
+constexpr const char* kStands = "(v.verdict IS NULL OR v.verdict = 'passed') AND s.same_as IS NULL";
 
 /// Joins, after those, metric `m` of the last verdict, with three parameters (name, task and length), and the confirmed `mc`.
 std::string join_metric(const std::string& m);

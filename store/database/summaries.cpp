@@ -27,6 +27,7 @@ SubmissionSummary read_summary(const Query& query) {
   summary.created = query.integer(4);
   summary.updated = query.integer(5);
   summary.settings = query.text(6);
+  summary.same_as = query.optional_integer(7);
   return summary;
 }
 

@@ -9,11 +9,12 @@
 namespace sluice::store {
 
 /// Columns of a SubmissionSummary, first in a row; `s` are submissions and `a` their agents.
-constexpr const char* kSummaryColumns = "s.id, a.name, s.name, s.status, s.created, s.updated, s.settings";
+constexpr const char* kSummaryColumns = "s.id, a.name, s.name, s.status, s.created, s.updated, s.settings, s.same_as";
 constexpr const char* kSelectSummary =
-    "SELECT s.id, a.name, s.name, s.status, s.created, s.updated, s.settings FROM submissions s JOIN agents a ON a.id = s.agent";
+    "SELECT s.id, a.name, s.name, s.status, s.created, s.updated, s.settings, s.same_as FROM submissions s "
+    "JOIN agents a ON a.id = s.agent";
 /// Where other columns follow.
-constexpr int kSummaryWidth = 7;
+constexpr int kSummaryWidth = 8;
 
 /// Without parents and metrics.
 SubmissionSummary read_summary(const Query& query);

@@ -331,6 +331,8 @@ TEST(ClientText, WhatAServerLeavesOutIsADash) {
   expect_part(submission_table(json::array({json{{"id", 7}, {"metrics", nullptr}}})),
               "7   -       -      -     -      -         -");
   EXPECT_EQ(submission_line(json::object()), "submission -, - by -: -\n");
+  EXPECT_EQ(submission_line({{"id", 7}, {"same_as", 3}}), "submission 7, - by -: -; the same flow as 3\n");
+  EXPECT_EQ(submission_line({{"id", 7}, {"same_as", nullptr}}), "submission 7, - by -: -\n");
   expect_part(submission_text({{"id", 1}, {"evaluation", {{"stages", {1, "x"}}}}}, nullptr, {}), "submission 1");
 }
 

@@ -36,7 +36,7 @@ class HarnessTest : public ::testing::Test {
     options.seed = Seed::parse("orchestration");
     options.check = [](const FlowScript& script) {
       script.trace({});
-      return std::vector<store::Artifact>();
+      return CheckedFlow();
     };
     return options;
   }

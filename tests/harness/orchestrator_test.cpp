@@ -122,7 +122,7 @@ TEST_F(Orchestration, CrashesAreTriedAgainAndThenReported) {
 TEST_F(Orchestration, WhatTheMachineLacksIsNoTry) {
   OrchestratorOptions all = options();
   std::atomic<int> looks = 0;
-  all.check = [&looks](const FlowScript&) -> std::vector<store::Artifact> {
+  all.check = [&looks](const FlowScript&) -> CheckedFlow {
     if (++looks == 1) throw_system_error("memfd_create", EMFILE);
     if (looks == 2) throw std::system_error(EAGAIN, std::generic_category());
     return {};
@@ -195,7 +195,7 @@ TEST_F(Orchestration, WhatTheCheckFoundIsKeptHoweverItEnds) {
   const auto with_graph = [](OrchestratorOptions options) {
     options.check = [](const FlowScript& script) {
       script.trace({});
-      return std::vector<store::Artifact>{{"graph.json", "application/json", "{}", 0}};
+      return CheckedFlow{"", {{"graph.json", "application/json", "{}", 0}}};
     };
     return options;
   };

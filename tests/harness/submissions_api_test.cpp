@@ -43,6 +43,35 @@ class SubmissionsApi : public testing::ApiTest {
   json raw(const std::string& path) { return client().Get(path)->body; }
 };
 
+TEST_F(SubmissionsApi, AFlowWithOneCommentMoreIsOneVerdictAndOneRow) {
+  OrchestratorOptions all = options();
+  all.check = [this](const FlowScript& script) {
+    const FlowInspection inspection = inspector_.inspect(script);
+    return CheckedFlow{inspection.fingerprint, artifacts_of(inspection)};
+  };
+  orchestrator_.emplace(database_, std::move(all));
+  const json settings = {{"settings", {{"suite", "verify"}}}};
+  json made = draft("quest", settings);
+  const int64_t first = submitted(made);
+  made["script"] = "-- once more\n" + made["script"].get<std::string>();
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}?wait=50", first))["status"], "passed");
+  const int64_t second = submit(made, 201, other_token_)["id"];
+  const json copy = get(fmt::format("/v1/submissions/{}?wait=50", second));
+  EXPECT_EQ(copy["status"], "passed");
+  EXPECT_EQ(copy["same_as"], first);
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}", first))["same_as"], nullptr);
+  EXPECT_NE(copy["evaluation"]["id"], get(fmt::format("/v1/submissions/{}", first))["evaluation"]["id"]);
+  const json graph = json::parse(raw(fmt::format("/v1/submissions/{}/artifacts/graph.json", second)).get<std::string>());
+  const json graph_of_first = json::parse(raw(fmt::format("/v1/submissions/{}/artifacts/graph.json", first)).get<std::string>());
+  EXPECT_EQ(graph["nodes"][0]["line"].get<int>(), graph_of_first["nodes"][0]["line"].get<int>() + 1) << "its own lines";
+  const json refusal = post(fmt::format("/v1/submissions/{}/judge", second), 409, admin_token_);
+  EXPECT_NE(refusal["detail"].get<std::string>().find(fmt::format("submission {}", first)), std::string::npos) << refusal;
+  // It may be confirmed by whoever handed it in, which is a confirmation of the first.
+  EXPECT_EQ(post(fmt::format("/v1/submissions/{}/confirm", second), 200, other_token_)["same_as"], first);
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}/confirmation?wait=50", first))["state"], "done");
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}/confirmation", second))["state"], "done");
+}
+
 TEST_F(SubmissionsApi, ListsTellParentsSettingsAndMetrics) {
   const auto first = submitted(numbered(1));
   decide(passed(0.1 + 0.2, 2));

@@ -10,6 +10,7 @@
 #include "scripting/graph/ops.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/text.h"
+#include "scripting/passes/canonical.h"
 #include "tests/scripting/flow_files.h"
 #include "tests/scripting/planned_flow.h"
 #include "tests/support/random_flow.h"
@@ -134,6 +135,12 @@ void expect_same_scores(const FlowGraph& before, const FlowGraph& after, int tok
   }
 }
 
+/// The canonical form, whose nodes know where they come from.
+FlowGraph traced_form(FlowGraph graph) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) graph.nodes[i].traced = static_cast<NodeId>(i);
+  return canonical_form(std::move(graph));
+}
+
 class Passes : public ::testing::TestWithParam<std::filesystem::path> {};
 
 TEST_P(Passes, GiveSoundPlansWhateverIsLeftOut) {
@@ -149,6 +156,7 @@ TEST_P(Passes, KeepTheMeaning) {
   for (const int tokens : {5, 100}) {
     expect_same_scores(graph, compile(graph).plan.graph, tokens);
     expect_same_scores(graph, compile(graph, {{"merge_common", "contract"}}).plan.graph, tokens);
+    expect_same_scores(graph, traced_form(graph), tokens);
   }
 }
 
@@ -196,6 +204,7 @@ TEST(RandomFlows, KeepTheirMeaningAndCompileSoundly) {
     const Plan plan = compile(graph).plan;
     expect_sound(plan);
     expect_same_scores(graph, plan.graph, 40);
+    expect_same_scores(graph, traced_form(graph), 40);
     if (HasFailure()) FAIL() << index;
   }
 }

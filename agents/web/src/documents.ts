@@ -47,6 +47,8 @@ export interface Summary {
   metrics: Record<string, Measured>;
   /** Older servers do not tell of it. */
   confirmation?: Confirmation | null;
+  /** The same flow with the same settings, whose verdict this one shares. */
+  same_as?: number | null;
 }
 
 export interface Page {

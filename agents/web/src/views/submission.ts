@@ -35,7 +35,7 @@ function links(ids: number[]): Child[] {
 
 /** `children` are missing where they cannot be read. */
 function facts(submission: Submission, children: number[] | undefined): HTMLElement {
-  const { settings, parents } = submission;
+  const { settings, parents, same_as } = submission;
   const pairs: [string, Child[]][] = [
     ['Agent', [submission.agent]],
     ['Status', [statusCell(submission.status)]],
@@ -49,6 +49,7 @@ function facts(submission: Submission, children: number[] | undefined): HTMLElem
     ['Children', children ? (children.length > 0 ? links(children) : ['none']) : ['cannot be read now']],
     ['Content', [element('code', { title: 'of script and settings' }, submission.content_hash.slice(0, 16))]],
   ];
+  if (typeof same_as === 'number') pairs.push(['Same flow as', [...links([same_as]), ', whose verdict it shares']]);
   return element(
     'dl',
     { class: 'facts' },

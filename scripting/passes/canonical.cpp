@@ -1,0 +1,159 @@
+#include "scripting/passes/canonical.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "scripting/graph/recompute.h"
+#include "scripting/passes/passes.h"
+#include "scripting/passes/rewrite.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kName = "flow";
+
+/// Walks a graph from what attention reads back to its sources. The order in which it comes by nodes, fields and states follows
+/// from what they are for, whatever the order of statements was.
+class Walk {
+ public:
+  explicit Walk(const FlowGraph& graph) : graph_(graph), is_seen_(graph.nodes.size(), false) {
+    for (const AttentionSource& source : graph.sources) {
+      for (const NodeId root : {source.selection, source.bias, source.opened}) visit(root);
+      meet(source.keys);
+      meet(source.values);
+    }
+    if (graph.eviction) meet(graph.eviction->score);
+    for (size_t i = 0; i < met_.size(); ++i) visit_makers(std::string(met_[i]));
+  }
+
+  /// Nodes, operands first.
+  const std::vector<NodeId>& order() const { return order_; }
+  /// Of fields and states.
+  const std::vector<std::string>& names() const { return met_; }
+
+ private:
+  void visit(NodeId id) {
+    if (id == kNoNode || is_seen_[static_cast<size_t>(id)]) return;
+    is_seen_[static_cast<size_t>(id)] = true;
+    const Node& node = graph_.nodes[static_cast<size_t>(id)];
+    for (const NodeId input : node.inputs) visit(input);
+    if (node.op == Op::kField || node.op == Op::kLoad) meet(node.attributes.field);
+    order_.push_back(id);
+  }
+
+  void meet(const std::string& name) {
+    const bool has_maker = graph_.find_field(name) != nullptr || graph_.find_state(name) != nullptr;
+    if (has_maker && std::find(met_.begin(), met_.end(), name) == met_.end()) met_.push_back(name);
+  }
+
+  /// What gives a field or a state its values.
+  void visit_makers(const std::string& name) {
+    if (const Field* field = graph_.find_field(name)) visit(field->node);
+    for (const NodeId save : graph_.saves) {
+      if (graph_.nodes[static_cast<size_t>(save)].attributes.field == name) visit(save);
+    }
+  }
+
+  const FlowGraph& graph_;
+  std::vector<bool> is_seen_;
+  std::vector<NodeId> order_;
+  std::vector<std::string> met_;
+};
+
+/// New names of fields and states, in the order in which they are met.
+class Renaming {
+ public:
+  Renaming(const FlowGraph& graph, const std::vector<std::string>& met) {
+    for (const std::string& name : met) {
+      const bool is_field = graph.find_field(name) != nullptr;
+      const size_t number = names_.size();
+      names_.emplace(name, fmt::format("{}{}", is_field ? "field" : "state", number));
+      places_.emplace(names_.at(name), number);
+    }
+  }
+
+  void apply(FlowGraph& graph) const {
+    for (Node& node : graph.nodes) rename(node.attributes.field);
+    for (AttentionSource& source : graph.sources) {
+      rename(source.keys);
+      rename(source.values);
+    }
+    if (graph.eviction) rename(graph.eviction->score);
+    for (Field& field : graph.fields) rename(field.name);
+    for (State& state : graph.states) rename(state.name);
+    sort(graph.fields);
+    sort(graph.states);
+  }
+
+ private:
+  void rename(std::string& name) const {
+    const auto found = names_.find(name);
+    if (found != names_.end()) name = found->second;
+  }
+
+  template <typename Item>
+  void sort(std::vector<Item>& items) const {
+    std::ranges::sort(items, {}, [&](const Item& item) { return places_.at(item.name); });
+  }
+
+  std::map<std::string, std::string> names_;
+  std::map<std::string, size_t> places_;  // by new name
+};
+
+void forget_places(FlowGraph& graph) {
+  graph.where = {};
+  graph.patterns.where = {};
+  for (Node& node : graph.nodes) node.where = {};
+  for (Field& field : graph.fields) field.where = {};
+  for (State& state : graph.states) state.where = {};
+  if (graph.eviction) graph.eviction->where = {};
+}
+
+/// States of a rule for copies are facts: their names say which, and nobody saves them.
+Recompute canonical_form(const Recompute& rule) {
+  Recompute form = rule;
+  form.where = {};
+  if (form.kind != Recompute::Kind::kSelected) return form;
+  passes::remove_dead(form.graph);
+  passes::merge_common(form.graph);
+  passes::remove_dead(form.graph);
+  passes::reorder(form.graph, Walk(form.graph).order());
+  form.graph.name = kName;
+  forget_places(form.graph);
+  return form;
+}
+
+}  // namespace
+
+FlowGraph canonical_form(FlowGraph graph) {
+  // What one pass leaves another may take: of two equal maxima that become one the larger is that one.
+  for (size_t before = graph.nodes.size() + 1; graph.nodes.size() < before;) {
+    before = graph.nodes.size();
+    for (const auto pass : {passes::remove_dead, passes::fold_constants, passes::simplify, passes::merge_common,
+                            passes::flatten_unions, passes::remove_dead}) {
+      pass(graph);
+    }
+  }
+  const Walk walk(graph);
+  const std::vector<std::string> names = walk.names();
+  const Renaming renaming(graph, names);
+  passes::reorder(graph, walk.order());
+  passes::sort_stages(graph);
+  renaming.apply(graph);
+  forget_places(graph);
+  for (size_t i = 0; i < graph.variants.size(); ++i) {
+    graph.variants[i] = canonical_form(std::move(graph.variants[i]));
+    graph.variants[i].variant = fmt::format("variant{}", i + 1);
+  }
+  graph.name = kName;
+  graph.variant = graph.variants.empty() ? "" : "variant0";
+  if (graph.recompute != nullptr) graph.recompute = std::make_shared<const Recompute>(canonical_form(*graph.recompute));
+  return graph;
+}
+
+}  // namespace sluice

@@ -1,0 +1,169 @@
+// Which scripts are one flow.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "agents/evaluation/trace_options.h"
+#include "agents/harness/flow_inspector.h"
+#include "host/transformer/model.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/verify.h"
+#include "scripting/lua/trace.h"
+#include "scripting/passes/canonical.h"
+#include "tests/scripting/flow_files.h"
+#include "tests/support/random_flow.h"
+
+namespace sluice {
+namespace {
+
+std::string print_of(const std::string& script) { return flow_fingerprint(trace(script, "x.lua")); }
+
+constexpr const char* kFlow = R"lua(
+  local flow = sluice.flow{name = "one", layers = {[0] = "full", rest = "sparse"}}
+  function flow.cache(c)
+    c.kmax = c.k:max("token")
+    c.kmin = c.k:min("token")
+  end
+  function flow.index(q, c)
+    local high = (q * c.kmax):sum("dim")
+    local low = (q * c.kmin):sum("dim")
+    local score = high:maximum(low):max("head")
+    return sluice.topk(score, {ratio = 0.1, first = 1, last = 2})
+  end
+  return flow
+)lua";
+
+TEST(FlowFingerprint, IsThatOfWhatIsComputed) {
+  const std::string same[] = {// A comment, blanks and other names of variables, of the flow and of fields.
+                              R"lua(-- the same once more
+        local f = sluice.flow{name = "another", layers = {[0] = "full", rest = "sparse"}}
+        function f.cache(page) page.top = page.k:max("token") page.bottom = page.k:min("token") end
+        function f.index(query, cache)
+          local a = (query * cache.top):sum("dim")
+          local b = (query * cache.bottom):sum("dim")
+          return sluice.topk(a:maximum(b):max("head"), {ratio = 0.1, first = 1, last = 2})
+        end
+        return f)lua",
+                              // Another order of statements, of what is cached, too; and what nothing reads.
+                              R"lua(
+        local flow = sluice.flow{name = "one", layers = {[0] = "full", rest = "sparse"}}
+        function flow.cache(c)
+          c.mean = c.k:mean("token")
+          c.kmin = c.k:min("token")
+          c.kmax = c.k:max("token")
+        end
+        function flow.index(q, c)
+          local low = (q * c.kmin):sum("dim")
+          local unused = (q * c.mean):sum("dim")
+          local high = (q * c.kmax):sum("dim")
+          return sluice.topk(high:maximum(low):max("head"), {ratio = 0.1, first = 1, last = 2})
+        end
+        return flow)lua",
+                              // The same said twice, numbers that are computed, and what changes nothing.
+                              R"lua(
+        local flow = sluice.flow{name = "one", layers = {[0] = "full", rest = "sparse"}}
+        function flow.cache(c)
+          c.kmax = c.k:max("token")
+          c.kmin = c.k:min("token") * 1
+        end
+        function flow.index(q, c)
+          local function product(field) return (q * field):sum("dim") end
+          local score = product(c.kmax):maximum(product(c.kmin)):max("head")
+          local again = product(c.kmax):maximum(product(c.kmin)):max("head")
+          return sluice.topk(score:maximum(again), {ratio = 1 / 10, first = 3 - 2, last = 2})
+        end
+        return flow)lua"};
+  const std::string first = print_of(kFlow);
+  EXPECT_EQ(first.size(), 32U);
+  for (const std::string& script : same) EXPECT_EQ(print_of(script), first) << script;
+}
+
+TEST(FlowFingerprint, TellsWhatComputesSomethingElse) {
+  const std::string flow = kFlow;
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    const size_t place = flow.find(from);
+    EXPECT_NE(place, std::string::npos) << from;
+    std::string other = flow;
+    return print_of(other.replace(place, from.size(), to));
+  };
+  std::map<std::string, std::string> known = {{print_of(flow), "itself"}};
+  const std::pair<const char*, const char*> changes[] = {{"0.1", "0.11"},
+                                                         {"first = 1", "first = 2"},
+                                                         {"last = 2", "last = 1"},
+                                                         {"[0] = \"full\"", "[1] = \"full\""},
+                                                         {"layers = ", "page = 32, layers = "},
+                                                         {"c.k:min", "c.k:mean"},
+                                                         {"c.k:min", "c.v:min"},
+                                                         {":max(\"head\")", ":mean(\"head\")"},
+                                                         {":maximum(", ":minimum("},
+                                                         {"high:maximum(low)", "(high + low)"},
+                                                         {"topk(score, {", "approx_topk(score, {tolerate = 0.1, "}};
+  for (const auto& [from, to] : changes) {
+    const std::string print = changed(from, to);
+    EXPECT_TRUE(known.emplace(print, to).second) << to << " is taken for " << known[print];
+  }
+}
+
+TEST(FlowFingerprint, DoesNotGoByNamesOfFieldsAndStates) {
+  for (const auto& path : testing::valid_flows()) {
+    const FlowGraph graph = testing::trace_by_name(path);
+    FlowGraph renamed = graph;
+    renamed.name = "another";
+    const auto rename = [](FlowGraph& all) {
+      const auto other = [&](std::string& name) {
+        if (all.find_field(name) != nullptr || all.find_state(name) != nullptr) name += "_of_another";
+      };
+      for (Node& node : all.nodes) other(node.attributes.field);
+      for (AttentionSource& source : all.sources) {
+        other(source.keys);
+        other(source.values);
+      }
+      if (all.eviction) other(all.eviction->score);
+      for (Field& field : all.fields) field.name += "_of_another";
+      for (State& state : all.states) state.name += "_of_another";
+    };
+    for (FlowGraph& variant : renamed.variants) rename(variant);
+    rename(renamed);
+    EXPECT_EQ(flow_fingerprint(renamed), flow_fingerprint(graph)) << path;
+  }
+}
+
+TEST(FlowFingerprint, ShippedFlowsAreAllDifferent) {
+  const TraceOptions options = trace_options(load_config(SLUICE_SOURCE_DIR "/host/models/mini"));
+  std::map<std::string, std::string> known;
+  for (const auto& path : testing::flows_in("scripting/flows")) {
+    const auto [found, is_new] = known.emplace(flow_fingerprint(testing::trace_by_name(path, options)), path.stem().string());
+    EXPECT_TRUE(is_new) << path << " and " << found->second;
+  }
+}
+
+/// A change of one number or operand of a random flow makes it another one, unless nothing reads it.
+TEST(FlowFingerprint, RandomFlowsDifferByEveryNumberThatIsRead) {
+  int changed = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const FlowGraph graph = testing::random_flow(seed);
+    const FlowGraph form = canonical_form(graph);
+    verify(form);
+    EXPECT_EQ(flow_fingerprint(form), flow_fingerprint(graph)) << "seed " << seed << ": a form is its own form";
+    std::mt19937_64 random(seed);
+    FlowGraph other = form;
+    Node& node = other.nodes[random() % other.nodes.size()];
+    Attributes& attributes = node.attributes;
+    if (is_selection(node.op) && node.op != Op::kUnion) {
+      attributes.first += 1;
+    } else if (node.op == Op::kConstant || node.op == Op::kFill) {
+      attributes.value += 0.5;
+    } else {
+      continue;
+    }
+    ++changed;
+    EXPECT_NE(flow_fingerprint(other), flow_fingerprint(graph)) << "seed " << seed;
+  }
+  EXPECT_GT(changed, 50);
+}
+
+}  // namespace
+}  // namespace sluice
