@@ -213,7 +213,7 @@ class Store {
   /// Of an attempt that counts for nothing.
   void put_back(const Job& job, EvaluationId evaluation, Time delay);
   /// Once a submission has ended: who shared its verdict before, or waits for it as the same flow, is looked at again.
-  void wake_same(SubmissionId submission, int64_t priority);
+  void wake_same(SubmissionId submission);
   void set_running(const Job& job, Time time, int64_t attempt);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(const Job& job, EvaluationId evaluation, Status status);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -29,12 +30,14 @@ std::string words_of(const json& confirmation) {
 
 std::string table_of(const json& judged, const json& confirmed) {
   std::vector<TableRow> rows = {{"metric", "judged", "confirmed"}};
-  for (const MetricInfo& metric : metrics::kAll) {
+  const auto add = [&](const MetricInfo& metric) {
     const json& before = member_of(judged, metric.name);
     const json& after = member_of(confirmed, metric.name);
-    if (before.is_null() && after.is_null()) continue;
+    if (before.is_null() && after.is_null()) return;
     rows.push_back({metric.name, metric_text(metric.name, before), metric_text(metric.name, after)});
-  }
+  };
+  std::for_each(metrics::kAll.begin(), metrics::kAll.end(), add);
+  std::for_each(metrics::kOfConfirmations.begin(), metrics::kOfConfirmations.end(), add);
   return rows.size() > 1 ? "\n" + aligned_table(rows) : "";
 }
 

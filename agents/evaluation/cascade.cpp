@@ -48,7 +48,7 @@ class Cascade {
     }
     for (Entrant& entrant : entrants_) {
       if (entrant.alive && !entrant.judged && !suite_.stages.empty())
-        entrant.stop(FlowStatus::kRuntimeError, "suite", why_not_judged());
+        entrant.stop(FlowStatus::kRuntimeError, kUnjudged, why_not_judged());
     }
     for (Entrant& entrant : entrants_) {
       if (entrant.timing_seconds > 0) entrant.came_to("speed", entrant.timing_seconds);
@@ -119,8 +119,8 @@ class Cascade {
       }
     });
     entrant.came_to("verify", seconds_since(started));
-    if (entrant.alive) check_numerically(entrant);
-    if (entrant.alive) judge_on_traces(entrant, contestant.script);
+    if (entrant.alive && !suite_.only_asks) check_numerically(entrant);
+    if (entrant.alive && !suite_.only_asks) judge_on_traces(entrant, contestant.script);
     entrants_.push_back(std::move(entrant));
   }
 

@@ -40,12 +40,12 @@ Changes changes_of(const Shared& task) {
   for (size_t i = 0; i < task.flow->credits.size(); ++i) {
     const std::vector<double>& mine = task.flow->credits[i];
     const std::vector<double>& its = task.other->credits.at(i);
-    const auto asked = static_cast<int>(mine.size());
-    Cluster& gains = changes.gains.emplace_back(Cluster{0, asked});
-    Cluster& losses = changes.losses.emplace_back(Cluster{0, asked});
+    Cluster& gains = changes.gains.emplace_back();
+    Cluster& losses = changes.losses.emplace_back();
     for (size_t j = 0; j < mine.size(); ++j) {
       const double difference = mine[j] - its.at(j);
-      (difference > 0 ? gains : losses).credit += std::fabs(difference);
+      gains.add(std::max(difference, 0.0));
+      losses.add(std::max(-difference, 0.0));
     }
   }
   return changes;

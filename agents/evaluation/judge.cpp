@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agents/evaluation/documents.h"
+#include "agents/evaluation/holdout.h"
 #include "agents/evaluation/reuse_runner.h"
 #include "host/serving/engine.h"
 
@@ -63,6 +64,24 @@ void Judge::prepare(Suite& suite) {
   }
   const AtEnd forget([this] { texts_.forget_files(); });
   prepare_suite(suite, context(), texts_);
+}
+
+Suite Judge::holdout(const Suite& prepared, const Seed& kinds) {
+  Suite held_out = holdout_of(prepared, kinds, !context().english());
+  const auto cannot_be_asked = [&](const SuiteTask& task) {
+    Suite alone = held_out;
+    alone.stages = {{kHoldout, 0, {task}}};
+    try {
+      prepare(alone);
+      return false;
+    } catch (const InputError&) {  // a text that short has no room for it, or the tokenizer no words
+      return true;
+    }
+  };
+  for (SuiteStage& stage : held_out.stages) std::erase_if(stage.tasks, cannot_be_asked);
+  std::erase_if(held_out.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
+  prepare(held_out);
+  return held_out;
 }
 
 void Judge::load() {

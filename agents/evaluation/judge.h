@@ -34,6 +34,8 @@ class Judge {
   /// Reads the problem sets and texts of `suite`, tries its tasks, and settles how many samples they have on the device. Throws
   /// InputError.
   void prepare(Suite& suite);
+  /// What nobody is told of beside a prepared suite (holdout.h), prepared, without tasks that the model cannot be asked.
+  Suite holdout(const Suite& prepared, const Seed& kinds);
   /// Reads the weights, unless they are there. Throws InputError for what cannot be read, or is damaged.
   void load();
   /// Judges by a prepared suite, once the weights are there. Without `keeps` nothing that dense attention does is kept, nor taken

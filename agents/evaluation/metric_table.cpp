@@ -18,8 +18,11 @@ std::optional<MetricForm> form_of(std::string_view name) {
 }  // namespace
 
 const MetricInfo* find(std::string_view name) {
-  const auto* const found = std::find_if(kAll.begin(), kAll.end(), [&](const MetricInfo& metric) { return name == metric.name; });
-  return found == kAll.end() ? nullptr : found;
+  const auto is_it = [&](const MetricInfo& metric) { return name == metric.name; };
+  const auto* const found = std::find_if(kAll.begin(), kAll.end(), is_it);
+  if (found != kAll.end()) return found;
+  const auto* const confirmed = std::find_if(kOfConfirmations.begin(), kOfConfirmations.end(), is_it);
+  return confirmed == kOfConfirmations.end() ? nullptr : confirmed;
 }
 
 bool is_better_high(std::string_view name) {

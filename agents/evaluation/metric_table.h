@@ -24,6 +24,7 @@ enum class ReportPlace : uint8_t {
   kFlow,     // a share among the flow's members, or null
   kLayers,   // a list by layer among the flow's members, of which it is the mean
   kTraces,   // in the flow's object "traces"
+  kHoldout,  // the mean of tasks in another report, of questions that nobody is told of (holdout.h)
 };
 
 /// What a report calls a metric where it has it.
@@ -128,11 +129,22 @@ inline constexpr MetricInfo kTraceError = {.name = "trace_error",
                                            .better = MetricSide::kLower,
                                            .report = {ReportPlace::kTraces, "error", "error_low", "error_high"}};
 
+/// Of confirmations alone: flows are not ranked by it.
+inline constexpr MetricInfo kHeldOut = {.name = "holdout_accuracy",
+                                        .title = "Accuracy held out",
+                                        .column = "holdout",
+                                        .meaning = "accuracy of questions of other kinds and lengths, which nobody is told",
+                                        .form = MetricForm::kShare,
+                                        .better = MetricSide::kHigher,
+                                        .report = {ReportPlace::kHoldout, "accuracy", "low", "high"}};
+
 /// In the order in which they are read.
 inline constexpr std::array kAll = {kScore, kAccuracy, kDenseAccuracy, kSpeedup,     kPagesRead,
                                     kMass,  kLoss,     kTraceMass,     kTraceRegret, kTraceError};
+/// What confirmations have beside those.
+inline constexpr std::array kOfConfirmations = {kHeldOut};
 
-/// Null if there is no such metric.
+/// One of either list; null if there is no such metric.
 const MetricInfo* find(std::string_view name);
 
 /// Whether those with more of a metric come first. Also of those that have no better side, and that are not in the table.

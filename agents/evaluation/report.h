@@ -12,6 +12,8 @@
 namespace sluice {
 
 enum class FlowStatus : uint8_t { kPassed, kRejectedStatic, kIncorrectNumerical, kBelowThreshold, kRuntimeError };
+/// The stage at which a flow ends by kRuntimeError that no stage has judged, as dense attention answers too little.
+inline constexpr const char* kUnjudged = "suite";
 /// "passed", "rejected_static", "incorrect_numerical", "below_threshold", "runtime_error".
 const char* name_of(FlowStatus status);
 

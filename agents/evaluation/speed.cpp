@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kProbed = 2;     // prompts whose attention mass is measured, while they are answered
 constexpr int kLongAnswer = 64;   // tokens; of such a one is enough
+constexpr int kProbedSteps = 16;  // of an answer at least, evenly spread: 16 to 31, or all there are
 constexpr int kTimedOfText = 32;  // tokens of a text: every step of it is alike, but under a pattern
 
 /// A question to be timed: the prompt, which generates as many tokens as were scored, and its place in the batch.
@@ -166,7 +167,7 @@ std::vector<double> attention_mass(const std::vector<Question>& questions, Devic
   Engine engine(device, model, &plan, engine_options(prompts, model.config(), &plan));
   for (const PrefilledPrompt& prompt : prompts) {
     Request request = timed_request(prompt);
-    request.want_probe = true;
+    request.probe_every = std::max(1, request.max_tokens / kProbedSteps);
     engine.submit(std::move(request));
   }
   std::vector<double> mass(static_cast<size_t>(model.config().layers), 0);

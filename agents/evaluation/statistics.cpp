@@ -34,15 +34,25 @@ struct Totals {
   double samples = 0;
   double credit = 0;
   double squares = 0;  // of their samples
+  double spare = 0;
 
   explicit Totals(std::span<const Cluster> clusters) {
     for (const Cluster& cluster : clusters) {
       samples += cluster.samples;
       credit += cluster.credit;
       squares += static_cast<double>(cluster.samples) * cluster.samples;
+      spare += cluster.spare;
     }
   }
   double mean() const { return credit / samples; }
+  /// By how much less credits vary than if each were all or nothing, 1 at most: drawn to that by two samples, which few mistakes
+  /// tell nothing of, around the share `middle`.
+  double variation(double middle) const {
+    const double prior = 2 * middle * (1 - middle);
+    const double whole = samples * mean() * (1 - mean());
+    return whole + prior <= 0 ? 1 : std::clamp((whole - spare + prior) / (whole + prior), 0.0, 1.0);
+  }
+  double drawn_mean() const { return (credit + 1) / (samples + 2); }
 };
 
 /// What tells samples of one cluster from samples of several: sums of squares between and within clusters, of one task or more.
@@ -57,7 +67,7 @@ class Spread {
       if (cluster.samples == 0) continue;
       const double p = cluster.credit / cluster.samples;
       between_ += cluster.samples * (p - all.mean()) * (p - all.mean());
-      within_ += cluster.samples * p * (1 - p);
+      within_ += std::max(0.0, cluster.samples * p * (1 - p) - cluster.spare);
     }
     clusters_ += count - 1;
     samples_ += all.samples - count;
@@ -157,13 +167,10 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   double credit = 0;
   double inflated = 0;
   for (const std::vector<Cluster>& clusters : tasks) {
-    double samples = 0;
-    for (const Cluster& cluster : clusters) {
-      samples += cluster.samples;
-      credit += cluster.credit;
-    }
-    n += samples;
-    inflated += samples * design_effect(clusters);
+    const Totals all(clusters);
+    n += all.samples;
+    credit += all.credit;
+    if (all.samples > 0) inflated += all.samples * design_effect(clusters) * all.variation(all.drawn_mean());
   }
   if (n <= 0) throw InternalError("an interval of no samples");
   // Variances add: that of the pooled share is pq times the sum of samples * effect, over n^2.
@@ -186,7 +193,7 @@ Interval mean_wilson(std::span<const std::vector<Cluster>> tasks) {
     if (all.samples <= 0) throw InternalError("an interval of a task without samples");
     const double samples = all.samples / std::max(design_effect(task), effect_of(all, common));
     const double share = (all.mean() * samples + 1) / (samples + 2);
-    const double own = share * (1 - share) / samples / (count * count);
+    const double own = share * (1 - share) * all.variation(share) / samples / (count * count);
     mean += all.mean() / count;
     drawn += share / count;
     variance += own;

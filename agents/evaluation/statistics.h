@@ -15,7 +15,13 @@ struct Interval {
 struct Cluster {
   double credit = 0;  // sum of the samples': each from 0 to 1
   int samples = 0;
+  double spare = 0;  // sum of c (1 - c) over these: by so much the squares of shares c vary less than those of all or nothing
 
+  void add(double share) {
+    credit += share;
+    ++samples;
+    spare += share * (1 - share);
+  }
   bool operator==(const Cluster&) const = default;
 };
 
@@ -26,12 +32,12 @@ double mean_credit(std::span<const Cluster> clusters);
 /// number), and `samples` must be positive.
 Interval wilson(double successes, double samples);
 
-/// Variance of the mean of clustered samples over that of independent ones, at least 1: 1 + (m - 1) * icc with the
-/// one-way analysis-of-variance estimate of the intraclass correlation (Kish 1965; Donner and Klar 2000).
+/// Variance of the mean of clustered samples over that of independent ones that vary as much, at least 1: 1 + (m - 1) * icc with
+/// the one-way analysis-of-variance estimate of the intraclass correlation (Kish 1965; Donner and Klar 2000).
 double design_effect(std::span<const Cluster> clusters);
 
-/// Wilson's interval with the samples divided by the design effect: questions about one document are not independent. Where
-/// samples have parts of their credit, which vary less than all or none, the interval covers more than 95 %.
+/// Wilson's interval with the samples divided by the design effect: questions about one document are not independent. Shares of
+/// credit vary less than all or nothing, and count as so many more samples.
 Interval clustered_wilson(std::span<const Cluster> clusters);
 
 /// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples. The
@@ -41,8 +47,9 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 /// The interval of the mean of several tasks, each of which counts alike, however many samples it has: Wilson's, with as many
 /// samples as would leave a single share the variance of this mean (after Yan and Su 2010). Samples of a task are divided by its
 /// design effect, or by that which the correlation within documents of all tasks gives, whichever is larger: few documents tell
-/// little of theirs. Shares in variances are drawn to the middle by two samples, since a task without a mistake may yet make
-/// some, and few documents widen it as Student's t does (Satterthwaite's degrees of freedom). Every task has samples.
+/// little of theirs. Shares of credit vary less than all or nothing (Cluster::spare). Shares in variances are drawn to the middle
+/// by two samples, since a task without a mistake may yet make some, and few documents widen it as Student's t does
+/// (Satterthwaite's degrees of freedom). Every task has samples.
 Interval mean_wilson(std::span<const std::vector<Cluster>> tasks);
 
 /// A number with its 95 % interval, that counts `weight` in a sum.

@@ -66,6 +66,8 @@ struct Suite {
   double least_dense = 0;
   /// The report has every question, and what each answered. Never for a judge that others ask: it gives questions away.
   bool keeps_answers = false;
+  /// Flows are neither compared with the reference nor replayed on traces: that was done by another suite.
+  bool only_asks = false;
   /// It asks what is lost where documents are copied from where they stood in another order (ReuseRunner): flows are judged by
   /// what they compute again. Speed is that of the time to the first token.
   std::optional<ReuseLayout> reuse;

@@ -13,9 +13,8 @@ namespace {
 std::vector<Cluster> clusters_of(const Scores& scores) {
   std::vector<Cluster> clusters;
   for (const auto& document : scores) {
-    Cluster cluster{0, static_cast<int>(document.size())};
-    for (const Score& score : document) cluster.credit += score.credit();
-    clusters.push_back(cluster);
+    Cluster& cluster = clusters.emplace_back();
+    for (const Score& score : document) cluster.add(score.credit());
   }
   return clusters;
 }
@@ -133,11 +132,12 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   const double unit = credit_units(flow, dense);
   std::vector<int> differences;
   for (size_t i = 0; i < flow.size(); ++i) {
-    Cluster& gains = result.gains.emplace_back(Cluster{0, static_cast<int>(flow[i].size())});
-    Cluster& losses = result.losses.emplace_back(Cluster{0, static_cast<int>(flow[i].size())});
+    Cluster& gains = result.gains.emplace_back();
+    Cluster& losses = result.losses.emplace_back();
     for (size_t j = 0; j < flow[i].size(); ++j) {
       const double difference = flow[i][j].credit() - dense[i][j].credit();
-      (difference > 0 ? gains : losses).credit += std::fabs(difference);
+      gains.add(std::max(difference, 0.0));
+      losses.add(std::max(-difference, 0.0));
       ++result.samples;
       result.whole += flow[i][j].is_whole();
       result.share += flow[i][j].share();

@@ -73,6 +73,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, const st
   orchestrator.seconds = options.seconds;
   orchestrator.seed = seed;
   orchestrator.confirms = options.confirms;
+  orchestrator.holds_out = true;
   orchestrator.check = [&inspector](const FlowScript& script) {
     const FlowInspection inspection = inspector.inspect(script);
     return CheckedFlow{inspection.fingerprint, artifacts_of(inspection)};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -39,9 +40,11 @@ std::vector<std::string> metric_texts(const json& measured) {
   const auto add = [&](const std::string& name, const json& metric) {
     texts.push_back(fmt::format("{} {}", name, text_of_metric(metric)));
   };
-  for (const MetricInfo& metric : metrics::kAll) {
+  const auto add_known = [&](const MetricInfo& metric) {
     if (measured.contains(metric.name)) add(metric.name, measured[metric.name]);
-  }
+  };
+  std::for_each(metrics::kAll.begin(), metrics::kAll.end(), add_known);
+  std::for_each(metrics::kOfConfirmations.begin(), metrics::kOfConfirmations.end(), add_known);
   for (const auto& [name, metric] : measured.items()) {
     if (metrics::find(name) == nullptr) add(name, metric);
   }

@@ -30,7 +30,8 @@ struct OrchestratorOptions {
   /// A trial with a seed is judged by one that is derived from both, so that who chose it does not know the questions either; a
   /// confirmation by one of its own.
   Seed seed;
-  bool confirms = false;  // by itself, what enters the front of score and speed
+  bool confirms = false;   // by itself, what enters the front of score and speed
+  bool holds_out = false;  // confirmations ask questions of other kinds and lengths, too, which follow from `seed` (holdout.h)
   /// Refuses scripts that no worker needs to see: throws FlowError or InputError. The artifacts of the others are kept with the
   /// verdict, whatever that is; a flow that was judged before is not judged again. Called by all threads.
   std::function<CheckedFlow(const FlowScript&)> check;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "agents/evaluation/holdout.h"
 #include "agents/evaluation/metric_table.h"
 #include "agents/orchestrator/verdict.h"
 #include "scripting/base/json_object.h"
@@ -66,6 +67,13 @@ WorkerJob job_of(const store::Submission& submission, const Settings& settings, 
     job.factor = static_cast<int>(lease.confirmation->factor);
     job.is_seed_kept = false;
   }
+  return job;
+}
+
+/// The same flow, asked what nobody is told of. Kinds of questions are the same for all, the questions are this confirmation's.
+WorkerJob holdout_of(WorkerJob job, const OrchestratorOptions& options) {
+  job.kinds = options.seed.derived(kHoldout);
+  job.seed = job.seed.derived(kHoldout);
   return job;
 }
 
@@ -150,34 +158,53 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   const WorkerJob job = job_of(submission, settings, lease, options_);
   const double seconds = settings.seconds * job.factor;
   WorkerGuard guard{worker_};
-  stage_ = "verify";
+  std::optional<std::string> report = report_of(job, lease, seconds, guard.is_sound);
+  if (!report) return;
+  store::Verdict verdict = verdict_of(*report);
+  if (lease.confirmation && options_.holds_out && verdict.status == store::Status::kPassed) {
+    tell(lease, {kHoldout, "", 0});  // and no more: how far it is would tell what it asks
+    report = report_of(holdout_of(job, options_), lease, seconds, guard.is_sound);
+    if (!report) return;
+    add_holdout(verdict, *report);
+  }
+  guard.is_sound = verdict.status != store::Status::kRuntimeError;
+  if (lease.confirmation) verdict = confirmed_verdict(std::move(verdict), *lease.confirmation);
+  complete(lease, std::move(verdict));
+}
+
+std::optional<std::string> Slot::report_of(const WorkerJob& job, store::Lease& lease, double seconds, bool& is_sound) {
+  is_sound = false;
+  stage_ = job.kinds ? kHoldout : "verify";
   const Clock::time_point deadline = Clock::now() + duration_of(seconds);
   const bool sent = worker_->send(job, deadline);
-  const Answer answer = sent ? wait_for_answer(lease, deadline) : Answer{Ending::kLost, {}};
+  Answer answer = sent ? wait_for_answer(lease, deadline, job.kinds.has_value()) : Answer{Ending::kLost, {}};
   switch (answer.ending) {
     case Ending::kStopping:
-      return release(lease);
+      release(lease);
+      return std::nullopt;
     case Ending::kDeadline:
-      return complete(lease, timeout_verdict(seconds, stage_));
+      complete(lease, timeout_verdict(seconds, stage_));
+      return std::nullopt;
     case Ending::kLost:
-      return lose_worker(lease);
+      lose_worker(lease);
+      return std::nullopt;
     case Ending::kAnswered:
       break;
   }
-  if (const auto* report = std::get_if<WorkerReport>(&answer.message)) {
-    store::Verdict verdict = verdict_of(report->report);
-    guard.is_sound = verdict.status != store::Status::kRuntimeError;
-    if (lease.confirmation) verdict = confirmed_verdict(std::move(verdict), *lease.confirmation);
-    complete(lease, std::move(verdict));
-  } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
-    guard.is_sound = !failure->is_lack;
+  if (auto* report = std::get_if<WorkerReport>(&answer.message)) return std::move(report->report);
+  if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
+    is_sound = !failure->is_lack;
     const std::string why = failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")";
-    if (!failure->is_lack) return fail(lease, why);
+    if (!failure->is_lack) {
+      fail(lease, why);
+      return std::nullopt;
+    }
     worker_.reset();  // a new one may need less, and what this one has may be what is lacking
     put_back(lease, why);
-  } else {
-    lose_worker(lease);
+    return std::nullopt;
   }
+  lose_worker(lease);
+  return std::nullopt;
 }
 
 void Slot::complete(const store::Lease& lease, store::Verdict verdict) {
@@ -272,7 +299,7 @@ bool Slot::start_worker(store::Lease& lease) {
   return false;
 }
 
-Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadline) {
+Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadline, bool is_secret) {
   Clock::time_point renewal = Clock::now();
   Clock::time_point look = renewal;
   while (true) {
@@ -294,7 +321,7 @@ Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadli
     }
     const auto* progress = std::get_if<WorkerProgress>(&message);
     if (progress == nullptr) return {Ending::kAnswered, std::move(message)};
-    tell(lease, *progress);
+    if (!is_secret) tell(lease, *progress);
   }
 }
 

@@ -40,6 +40,9 @@ class Slot {
   /// Whether the flow was judged before, which ends the job, or is being judged, for which it waits in the queue.
   bool share(const store::Lease& lease);
   void evaluate(const store::Submission& submission, store::Lease& lease);
+  /// What the worker reports of a job. Nothing if it comes to no report, which has ended the attempt; then, or when the report
+  /// says so, the worker `is_sound` no more.
+  std::optional<std::string> report_of(const WorkerJob& job, store::Lease& lease, double seconds, bool& is_sound);
 
   // How an attempt ends.
 
@@ -62,8 +65,9 @@ class Slot {
   /// A worker that is ready. False if there is none: the submission was put back. One that is half way when the submission is
   /// cancelled goes on for the next.
   bool start_worker(store::Lease& lease);
-  /// Keeps the lease meanwhile. Throws StoreError (kConflict) once it is lost.
-  Answer wait_for_answer(store::Lease& lease, Clock::time_point deadline);
+  /// Keeps the lease meanwhile. `is_secret`: what is being asked is told to nobody. Throws StoreError (kConflict) once it is
+  /// lost.
+  Answer wait_for_answer(store::Lease& lease, Clock::time_point deadline, bool is_secret = false);
   /// Looks whether the lease is still held, and renews it when it is time.
   void keep(store::Lease& lease, Clock::time_point& renewal);
   void tell(const store::Lease& lease, const WorkerProgress& progress);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agents/evaluation/credits.h"
+#include "agents/evaluation/holdout.h"
 #include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/statistics.h"
 #include "host/weights/model_name.h"
@@ -24,6 +25,7 @@ using store::StageStatus;
 using store::Verdict;
 
 constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr double kMostSeconds = 1e9;
 constexpr const char* kFirstStage = "verify";
 constexpr const char* kSpeedStage = "speed";
 constexpr const char* kTracesStage = "traces";
@@ -144,6 +146,13 @@ store::Status status_in(const JsonObject& flow) {
   }
 }
 
+/// Throws InputError if there is none, or another.
+JsonObject only_flow(const JsonObject& report) {
+  const json& flows = report.array("flows");
+  if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
+  return {flows[0], "report, flow"};
+}
+
 StageResult failed_stage(const std::string& name, const std::string& message) {
   StageResult stage;
   stage.stage = name;
@@ -165,7 +174,6 @@ json speed_details(const JsonObject& flow) {
 
 /// One of the stages that the flow came to.
 StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Tasks& tasks, const Verdict& verdict) {
-  constexpr double kMostSeconds = 1e9;
   StageResult result;
   result.stage = stage.text("name");
   result.seconds = stage.number("seconds", 0, kMostSeconds);
@@ -220,10 +228,8 @@ store::Verdict verdict_of(const std::string& report) {
   if (root.has("errors") && !root.array("errors").empty()) {
     throw InputError(fmt::format("not everything could be measured: {}", root.array("errors").front().dump()));
   }
-  const json& flows = root.array("flows");
-  if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
   const json credits = take_credits(document);
-  const JsonObject flow(flows[0], "report, flow");
+  const JsonObject flow = only_flow(root);
   store::Verdict verdict;
   verdict.status = status_in(flow);
   verdict.message = text_or_empty(flow, "message");
@@ -244,7 +250,42 @@ store::Verdict verdict_of(const std::string& report) {
   return verdict;
 }
 
+void add_holdout(store::Verdict& verdict, const std::string& report) {
+  const json document = parse_json(report, "report");
+  const JsonObject root(document, "report");
+  const JsonObject flow = only_flow(root);
+  const store::Status status = status_in(flow);
+  const bool has_error = status == store::Status::kRuntimeError;
+  if (has_error && text_or_empty(flow, "stage") == kFirstStage) throw InputError("the flow could not be loaded for the holdout");
+  StageResult stage;
+  stage.stage = kHoldout;
+  stage.seconds = root.number("seconds", 0, kMostSeconds);
+  const auto mean = flow.find_object("mean");
+  const bool was_asked = mean && !(has_error && text_or_empty(flow, "stage") == kUnjudged);
+  if (was_asked && status == store::Status::kPassed) {
+    verdict.metrics.push_back(measured(*mean, metrics::kHeldOut));
+    const Metric dense = measured(*mean, metrics::kDenseAccuracy);
+    stage.details = json{{"dense_accuracy", dense.value}, {"dense_low", *dense.low}, {"dense_high", *dense.high}}.dump();
+    stage.message = fmt::format("dense attention: {}", metrics::number_text(dense.name, dense.value, *dense.low, *dense.high));
+  } else if (was_asked || (status != store::Status::kPassed && text_or_empty(flow, "stage") != kUnjudged)) {
+    stage.status = StageStatus::kFailed;
+    stage.message = "it comes to no end on questions that the suite does not ask";
+    verdict.status = status;
+    verdict.message = stage.message;
+    verdict.hint = "a flow should not go by the lengths and the texts that it is asked about";
+  } else {
+    stage.status = StageStatus::kSkipped;
+    stage.message = "dense attention answers too little of what the suite does not ask";
+  }
+  verdict.stages.push_back(std::move(stage));
+}
+
 store::Verdict confirmed_verdict(store::Verdict verdict, const store::ConfirmationJob& job) {
+  if (verdict.status == store::Status::kRuntimeError) {
+    verdict.metrics.clear();
+    verdict.artifacts.clear();
+    for (StageResult& stage : verdict.stages) stage.details = "{}";
+  }
   const double miss = miss_of_try(job.tries);
   for (Metric& metric : verdict.metrics) {
     if (!metric.low || !metric.high) continue;

@@ -13,8 +13,13 @@ namespace sluice {
 /// fault of its own: such a report says nothing that another could be compared with.
 store::Verdict verdict_of(const std::string& report);
 
+/// Adds to a verdict what a report of the holdout (evaluation/holdout.h) says of the flow: a stage and a metric, and nothing of
+/// what was asked. Where the flow does not come to its end there the verdict is that, whatever it was. Throws as `verdict_of`.
+void add_holdout(store::Verdict& verdict, const std::string& report);
+
 /// What a worker's verdict says as a confirmation: its intervals are as wide as the number of tries makes them
-/// (evaluation/statistics.h), by the form of each metric. Those in stages and in the report stay at 95 %.
+/// (evaluation/statistics.h), by the form of each metric. Those in stages and in the report stay at 95 %. One that ended by an
+/// error, which may be asked for again, says nothing of what was measured: nobody is to choose among several draws.
 store::Verdict confirmed_verdict(store::Verdict verdict, const store::ConfirmationJob& job);
 
 /// `text` as the store takes it: what is no UTF-8, or NUL, is replaced.

@@ -73,7 +73,7 @@ Suite prepared(LoadedModel& model, const WorkerJob& job) {
     }
     Suite suite = job.load();
     model.judge.prepare(suite);
-    return suite;
+    return job.kinds ? model.judge.holdout(suite, *job.kinds) : suite;
   } catch (const std::bad_alloc&) {
     throw ResourceError("no memory is left for the model and the suite");
   }

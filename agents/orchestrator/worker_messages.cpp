@@ -39,14 +39,12 @@ Suite WorkerJob::load() const {
 }
 
 std::string to_line(const WorkerJob& job) {
-  return line_of({{"name", job.name},
-                  {"script", job.script},
-                  {"suite", job.suite},
-                  {"suite_text", job.suite_text},
-                  {"seed", job.seed.hex()},
-                  {"model_digest", job.model_digest},
-                  {"factor", job.factor},
-                  {"is_seed_kept", job.is_seed_kept}});
+  json document = {{"name", job.name},       {"script", job.script},
+                   {"suite", job.suite},     {"suite_text", job.suite_text},
+                   {"seed", job.seed.hex()}, {"model_digest", job.model_digest},
+                   {"factor", job.factor},   {"is_seed_kept", job.is_seed_kept}};
+  if (job.kinds) document["kinds"] = job.kinds->hex();
+  return line_of(document);
 }
 
 std::string to_line(const WorkerMessage& message) {
@@ -56,6 +54,7 @@ std::string to_line(const WorkerMessage& message) {
 WorkerJob parse_job(std::string_view line) {
   const json document = parse_json(line, "job");
   const JsonObject job(document, "job");
+  const std::string* kinds = job.find_text("kinds");
   return {.name = job.text("name"),
           .script = job.text("script"),
           .suite = job.text("suite"),
@@ -63,6 +62,7 @@ WorkerJob parse_job(std::string_view line) {
           .seed = Seed::parse(job.text("seed")),
           .model_digest = job.text("model_digest"),
           .factor = static_cast<int>(job.integer("factor", 1, kMostFactor)),
+          .kinds = kinds != nullptr ? std::optional(Seed::parse(*kinds)) : std::nullopt,
           .is_seed_kept = job.boolean("is_seed_kept", true)};
 }
 

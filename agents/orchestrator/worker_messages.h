@@ -19,9 +19,10 @@ struct WorkerJob {
   std::string suite = "quick";  // a built-in one, or with `suite_text` what messages call it
   std::string suite_text;       // of a suite file; empty: the built-in one
   Seed seed;
-  std::string model_digest = {};  // of the model that is to judge it (host/weights/model_digest.h); empty: whichever is there
-  int factor = 1;                 // so many times the samples of the suite
-  bool is_seed_kept = true;       // other jobs will have the seed, too: what dense attention does is kept for them
+  std::string model_digest = {};   // of the model that is to judge it (host/weights/model_digest.h); empty: whichever is there
+  int factor = 1;                  // so many times the samples of the suite
+  std::optional<Seed> kinds = {};  // of questions that are asked in place of the suite's (evaluation/holdout.h); none: the suite
+  bool is_seed_kept = true;        // other jobs will have the seed, too: what dense attention does is kept for them
 
   /// The suite with its samples. Throws InputError for one that cannot be.
   Suite load() const;

@@ -305,7 +305,7 @@ uint64_t Engine::State::submit(Request request) {
       job->result.prompt_probabilities.reserve(job->tokens.size(), job->request.likely);
     }
   }
-  if (job->request.want_probe) job->result.mass.resize(static_cast<size_t>(config.layers));
+  if (job->request.probe_every > 0) job->result.mass.resize(static_cast<size_t>(config.layers));
   const uint64_t id = job->id;
   scheduler.add(*jobs.emplace(id, std::move(job)).first->second);
   update_gauges();

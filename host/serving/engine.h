@@ -41,7 +41,7 @@ struct Request {
   bool ignore_eos = false;           // the model's own end tokens do not stop
   bool want_logits = false;          // keep every row of logits: [prompt + generated, vocabulary]
   bool want_snapshot = false;        // keep K and V of the prompt but its last token
-  bool want_probe = false;           // mass per layer (costs a dense pass per step)
+  int probe_every = 0;  // mass per layer of each so manyth decode step, from the first one on (a dense pass each); 0: of none
   /// Tokens that are generated whatever the logits say, from the first step on, and that end nothing: a text is fed (teacher
   /// forcing).
   std::vector<int32_t> given;

@@ -404,7 +404,7 @@ void Engine::State::take_answer(EngineJob& job) {
   device.take(*reuse_pick, {&answer, 1});
   stepping = true;
   begin_decoding(job);
-  if (job.request.want_probe) {
+  if (job.is_probed()) {
     for (double& share : job.result.mass) share += 1;  // dense layers see all
     ++job.probed_steps;
   }

@@ -69,6 +69,10 @@ struct EngineJob : Sequence {
   Clock::time_point first_decode;
 
   int generated() const { return static_cast<int>(tokens.size()) - prompt; }
+  /// Whether the decode step that comes next reports mass.
+  bool is_probed() const {
+    return request.probe_every > 0 && result.tokens.size() % static_cast<size_t>(request.probe_every) == 0;
+  }
   int stored_tokens() const { return prompt - 1; }  // of the prompt, by prefill; the last one is a decode step
 };
 

@@ -121,7 +121,7 @@ bool Engine::State::can_run_ahead() {
   // What is reported of a step has to be fetched before the next one.
   const auto& entries = passes.front().entries;
   return std::none_of(entries.begin(), entries.end(),
-                      [](const auto& entry) { return entry.job != nullptr && entry.job->request.want_probe; });
+                      [](const auto& entry) { return entry.job != nullptr && entry.job->request.probe_every > 0; });
 }
 
 void Engine::State::end_pass() {
@@ -266,7 +266,7 @@ void Engine::State::begin_decoding(EngineJob& job) const {
 void Engine::State::run(const ScheduledPass& pass) {
   const bool probe =
       !flows.empty() && std::any_of(pass.entries.begin(), pass.entries.end(), [](const ScheduledPass::Entry& entry) {
-        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
+        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).is_probed();
       });
   const PassBatch batch = pass.batch.batch();
   count_pattern_pages(batch);
@@ -350,7 +350,7 @@ void Engine::State::collect(RunningPass& pass) {
       if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
       continue;
     }
-    if (job.request.want_probe && entry.decoding) keep_mass(job, i);
+    if (entry.decoding && job.is_probed()) keep_mass(job, i);
     accept(job, {.token = rows.back().token,
                  .probabilities = job.request.likely < 0 ? nullptr : &picks->probabilities(next - 1),
                  .prompt =

@@ -131,13 +131,10 @@ Recompute canonical_form(const Recompute& rule) {
 }  // namespace
 
 FlowGraph canonical_form(FlowGraph graph) {
-  // What one pass leaves another may take: of two equal maxima that become one the larger is that one.
+  passes::remove_dead(graph);
   for (size_t before = graph.nodes.size() + 1; graph.nodes.size() < before;) {
     before = graph.nodes.size();
-    for (const auto pass : {passes::remove_dead, passes::fold_constants, passes::simplify, passes::merge_common,
-                            passes::flatten_unions, passes::remove_dead}) {
-      pass(graph);
-    }
+    for (const passes::Pass& pass : passes::kShrinking) pass.run(graph);
   }
   const Walk walk(graph);
   const std::vector<std::string> names = walk.names();

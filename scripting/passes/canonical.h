@@ -6,7 +6,8 @@ namespace sluice {
 
 /// A verified graph without what says nothing of what it computes: names of the flow, its variants, fields and states, places in
 /// the script, the order of statements, what is said twice and what nothing reads. Flows with the same canonical form compute the
-/// same, bit for bit. The converse is not promised: a + b and b + a are two forms.
+/// same, and by the same plan but for numbers of nodes: `compile` goes through the same steps. The converse is not promised: a +
+/// b and b + a are two forms.
 FlowGraph canonical_form(FlowGraph traced);
 
 }  // namespace sluice

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <string_view>
+
 #include "scripting/graph/plan.h"
 
 namespace sluice::passes {
@@ -23,6 +26,17 @@ void merge_common(FlowGraph& graph);
 void flatten_unions(FlowGraph& graph);
 /// Drops what reaches neither the selection nor a state that it depends on; fields and states that nothing reads go too.
 void remove_dead(FlowGraph& graph);
+
+struct Pass {
+  std::string_view name;
+  void (*run)(FlowGraph&);
+};
+
+/// They go on as long as nodes become fewer: what one leaves another may take. Merging before unions lets two equal selections be
+/// seen as one.
+inline constexpr std::array kShrinking = {Pass{"fold_constants", fold_constants}, Pass{"simplify", simplify},
+                                          Pass{"merge_common", merge_common}, Pass{"flatten_unions", flatten_unions},
+                                          Pass{"remove_dead", remove_dead}};
 
 /// Splits the index stage and the after stage into steps (fuse.cpp describes the schedule). May copy sources (fields, keys,
 /// positions ...) into the steps that read them. With `together` false every node gets a step of its own. Throws FlowError if the

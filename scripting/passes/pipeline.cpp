@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <span>
 #include <string_view>
 
 #include "scripting/graph/recompute.h"
@@ -13,21 +14,13 @@ namespace sluice {
 
 namespace {
 
-struct Pass {
-  std::string_view name;
-  void (*run)(FlowGraph&);
-};
+using passes::Pass;
 
-// In order. What the script does not use goes first, so that nothing used is merged into it: `Node::traced` names what was asked
-// for. Merging before contracting lets two equal products be seen as one with two readers, and before unions two equal selections
-// as one; what the passes left unused goes last.
-constexpr std::array kPasses = {
-    Pass{"remove_unused", passes::remove_dead},     Pass{"weigh_summaries", passes::weigh_summaries},
-    Pass{"fold_constants", passes::fold_constants}, Pass{"simplify", passes::simplify},
-    Pass{"merge_common", passes::merge_common},     Pass{"flatten_unions", passes::flatten_unions},
-    Pass{"remove_dead", passes::remove_dead},       Pass{"contract", passes::contract},
-    Pass{"remove_products", passes::remove_dead},
-};
+// In order, with passes::kShrinking between both. What the script does not use goes first, so that nothing used is merged into
+// it: `Node::traced` names what was asked for. Merging before contracting lets two equal products be seen as one with two
+// readers; what the passes left unused goes last.
+constexpr std::array kFirst = {Pass{"remove_unused", passes::remove_dead}, Pass{"weigh_summaries", passes::weigh_summaries}};
+constexpr std::array kLast = {Pass{"contract", passes::contract}, Pass{"remove_products", passes::remove_dead}};
 constexpr std::string_view kFuse = "fuse";
 
 class Clock {
@@ -40,13 +33,20 @@ class Clock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+std::vector<Pass> all_passes() {
+  std::vector<Pass> all(kFirst.begin(), kFirst.end());
+  all.insert(all.end(), passes::kShrinking.begin(), passes::kShrinking.end());
+  all.insert(all.end(), kLast.begin(), kLast.end());
+  return all;
+}
+
 void check_names(const std::vector<std::string>& disabled) {
+  const std::vector<Pass> all = all_passes();
   for (const std::string& name : disabled) {
-    const bool known =
-        name == kFuse || std::any_of(kPasses.begin(), kPasses.end(), [&](const Pass& pass) { return pass.name == name; });
+    const bool known = name == kFuse || std::any_of(all.begin(), all.end(), [&](const Pass& pass) { return pass.name == name; });
     if (known) continue;
     std::string names;
-    for (const Pass& pass : kPasses) names += fmt::format("{}, ", pass.name);
+    for (const Pass& pass : all) names += fmt::format("{}, ", pass.name);
     throw InputError(fmt::format("no pass is called \"{}\"", name), fmt::format("the passes are {}{}", names, kFuse));
   }
 }
@@ -59,6 +59,40 @@ void verify_after(const std::string_view pass, const FlowGraph& graph, void (*ch
     throw InternalError(fmt::format("pass {} left a graph that is refused: {}", pass, error.what()));
   }
 }
+
+/// Runs passes and reports of each, of one that runs again all of it together.
+class Rewriting {
+ public:
+  Rewriting(FlowGraph& graph, const std::vector<std::string>& disabled) : graph_(graph), disabled_(disabled) {
+    for (const Pass& pass : all_passes()) reports_.push_back({std::string(pass.name), is_enabled(pass.name), 0, 0, 0});
+  }
+
+  bool is_enabled(std::string_view name) const { return std::find(disabled_.begin(), disabled_.end(), name) == disabled_.end(); }
+
+  void run(std::span<const Pass> passes) {
+    for (const Pass& pass : passes) run(pass);
+  }
+  const std::vector<PassReport>& reports() const { return reports_; }
+
+ private:
+  void run(const Pass& pass) {
+    PassReport& report =
+        *std::find_if(reports_.begin(), reports_.end(), [&](const auto& each) { return each.name == pass.name; });
+    const bool is_first = report.nodes_before == 0;
+    if (is_first) report.nodes_before = static_cast<int>(graph_.nodes.size());
+    if (report.enabled) {
+      const Clock clock;
+      pass.run(graph_);
+      report.microseconds += clock.microseconds();
+      verify_after(pass.name, graph_);
+    }
+    report.nodes_after = static_cast<int>(graph_.nodes.size());
+  }
+
+  FlowGraph& graph_;
+  const std::vector<std::string>& disabled_;
+  std::vector<PassReport> reports_;
+};
 
 }  // namespace
 
@@ -75,22 +109,16 @@ Compilation compile(FlowGraph graph, const CompileOptions& options) {
   }
   graph.variants.clear();
   for (size_t i = 0; i < graph.nodes.size(); ++i) graph.nodes[i].traced = static_cast<NodeId>(i);
-  const auto is_enabled = [&](std::string_view name) {
-    return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), name) == options.disabled_passes.end();
-  };
-  Compilation result;
-  for (const Pass& pass : kPasses) {
-    PassReport report{std::string(pass.name), is_enabled(pass.name), 0, static_cast<int>(graph.nodes.size()), 0};
-    if (report.enabled) {
-      const Clock clock;
-      pass.run(graph);
-      report.microseconds = clock.microseconds();
-      verify_after(pass.name, graph);
-    }
-    report.nodes_after = static_cast<int>(graph.nodes.size());
-    result.passes.push_back(std::move(report));
+  Rewriting rewriting(graph, options.disabled_passes);
+  rewriting.run(kFirst);
+  for (size_t before = graph.nodes.size() + 1; graph.nodes.size() < before;) {
+    before = graph.nodes.size();
+    rewriting.run(passes::kShrinking);
   }
-  PassReport report{std::string(kFuse), is_enabled(kFuse), 0, static_cast<int>(graph.nodes.size()), 0};
+  rewriting.run(kLast);
+  Compilation result;
+  result.passes = rewriting.reports();
+  PassReport report{std::string(kFuse), rewriting.is_enabled(kFuse), 0, static_cast<int>(graph.nodes.size()), 0};
   const Clock clock;
   result.plan = passes::fuse(std::move(graph), report.enabled);
   report.microseconds = clock.microseconds();

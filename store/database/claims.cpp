@@ -75,8 +75,8 @@ void Store::enqueue_confirmation(int64_t confirmation, int64_t priority) {
 }
 
 std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
-  const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
+  const Time time = options_.clock();  // after that of whoever has put a job back
   const auto next = next_job(*database_, time, equipment);
   if (!next) return std::nullopt;
   const Job& job = next->job;

@@ -195,6 +195,11 @@ AskedConfirmation Store::ask_confirmation(const std::string& agent_name, Submiss
   if (!is_known || has_failed || waits_behind) {
     require_quota(agent);
     if (!is_known) candidate.confirmation = insert(*database_, submission, candidate, options_.clock());
+    if (has_failed) {
+      Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, options_.clock(),
+            submission)
+          .run();
+    }
     Query(*database_, "DELETE FROM queue WHERE confirmation = ?", *candidate.confirmation).run();
     begin_confirmation(*candidate.confirmation, agent.id, false);
     append("confirmation", submission, confirmation_event(ConfirmationState::kQueued));

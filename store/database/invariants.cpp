@@ -42,7 +42,7 @@ constexpr std::array kInvariants = {
               "SELECT submission FROM evaluations GROUP BY submission, trial, confirmation HAVING MAX(attempt) <> COUNT(*)"},
     Invariant{"shares the verdict of another flow, or of one that has none of its own",
               "SELECT s.id FROM submissions s JOIN submissions o ON o.id = s.same_as "
-              "WHERE o.fingerprint IS NOT s.fingerprint OR o.same_as IS NOT NULL OR o.judged IS NULL"},
+              "WHERE o.fingerprint IS NOT s.fingerprint OR o.same_as IS NOT NULL OR o.judged IS NULL OR o.status = 'cancelled'"},
     Invariant{"shares a verdict, and waits or runs",
               "SELECT id FROM submissions WHERE same_as IS NOT NULL AND "
               "status IN ('queued', 'running')"},

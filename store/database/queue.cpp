@@ -203,7 +203,7 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
       .run();
   follow_submission(*database_, job.submission, evaluation);
   append("finished", job.submission, finished_event(status));
-  wake_same(job.submission, 0);
+  wake_same(job.submission);
 }
 
 std::optional<EvaluationId> Store::dequeue(const std::string& condition, int64_t id, const std::string& why) {
@@ -239,6 +239,7 @@ bool Store::cancel(SubmissionId submission) {
       .run();
   follow_submission(*database_, submission, running);
   append("cancelled", submission, finished_event(Status::kCancelled));
+  wake_same(submission);
   transaction.commit();
   return true;
 }

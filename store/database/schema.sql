@@ -121,7 +121,7 @@ CREATE UNIQUE INDEX queue_of_confirmation ON queue (confirmation) WHERE confirma
 CREATE UNIQUE INDEX queue_of_lease ON queue (evaluation) WHERE evaluation IS NOT NULL;
 CREATE INDEX queue_leases ON queue (agent) WHERE evaluation IS NOT NULL;
 
--- Flows that had ended without a verdict and were handed in again.
+-- Flows and confirmations that had ended without a verdict and were asked for again.
 CREATE TABLE resubmissions (
   agent INTEGER NOT NULL REFERENCES agents (id),
   time INTEGER NOT NULL,

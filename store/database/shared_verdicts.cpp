@@ -23,6 +23,7 @@ std::optional<Same> find_same(Database& database, SubmissionId submission) {
   Query query(database,
               "SELECT o.id, iif(e.verdict IN ('passed', 'below_threshold', 'incorrect_numerical'), o.judged, NULL) AS shared "
               "FROM submissions s JOIN submissions o ON o.fingerprint = s.fingerprint AND o.id <> s.id AND o.same_as IS NULL "
+              "AND o.status <> 'cancelled' "
               "AND json_remove(o.settings, '$.seconds') = json_remove(s.settings, '$.seconds') "
               "LEFT JOIN evaluations e ON e.id = o.judged "
               "WHERE s.id = ? AND (shared IS NOT NULL OR o.status = 'running') ORDER BY shared IS NULL, o.id LIMIT 1",
@@ -62,10 +63,15 @@ void copy_results(Database& database, EvaluationId from, EvaluationId to) {
       .run();
 }
 
-std::vector<SubmissionId> sharers_of(Database& database, SubmissionId first) {
-  std::vector<SubmissionId> sharers;
-  Query query(database, "SELECT id FROM submissions WHERE same_as = ? ORDER BY id", first);
-  while (query.step()) sharers.push_back(query.integer(0));
+struct Sharer {
+  SubmissionId id = 0;
+  int64_t priority = 0;
+};
+
+std::vector<Sharer> sharers_of(Database& database, SubmissionId first) {
+  std::vector<Sharer> sharers;
+  Query query(database, "SELECT id, priority FROM submissions WHERE same_as = ? ORDER BY id", first);
+  while (query.step()) sharers.push_back({query.integer(0), query.integer(1)});
   return sharers;
 }
 
@@ -99,11 +105,11 @@ Sharing Store::share_verdict(const Lease& lease, const std::string& fingerprint,
   return !same ? Sharing::kNone : same->judged ? Sharing::kShared : Sharing::kAwaited;
 }
 
-void Store::wake_same(SubmissionId submission, int64_t priority) {
-  for (const SubmissionId sharer : sharers_of(*database_, submission)) requeue(sharer, priority);
+void Store::wake_same(SubmissionId submission) {
+  for (const auto& [sharer, priority] : sharers_of(*database_, submission)) requeue(sharer, priority);
   Query(*database_,
-        "UPDATE queue SET available = min(available, ?) WHERE evaluation IS NULL AND trial IS NULL AND confirmation IS NULL "
-        "AND submission IN (SELECT o.id FROM submissions o JOIN submissions s ON o.fingerprint = s.fingerprint WHERE s.id = ?)",
+        "UPDATE queue SET available = ?1 WHERE available > ?1 AND evaluation IS NULL AND trial IS NULL AND confirmation IS NULL "
+        "AND submission IN (SELECT o.id FROM submissions o JOIN submissions s ON o.fingerprint = s.fingerprint WHERE s.id = ?2)",
         options_.clock(), submission)
       .run();
 }

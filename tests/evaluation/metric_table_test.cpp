@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -28,13 +29,16 @@ std::string page_source() {
   const auto form = [](const MetricInfo& metric) {
     return metric.form == MetricForm::kShare ? "share" : metric.form == MetricForm::kRatio ? "ratio" : "nats";
   };
-  for (const MetricInfo& metric : metrics::kAll) {
+  const auto add = [&](const MetricInfo& metric) {
     const std::string better = metric.better == MetricSide::kNeither  ? ""
                                : metric.better == MetricSide::kHigher ? ", better: 'higher'"
                                                                       : ", better: 'lower'";
     text += fmt::format("  {{ name: '{}', title: '{}', form: '{}', interval: {}{} }},\n", metric.name, metric.title, form(metric),
                         metric.has_interval(), better);
-  }
+  };
+  std::for_each(metrics::kAll.begin(), metrics::kAll.end(), add);
+  text += "];\n\n/** What confirmations have beside those. */\nexport const kConfirmedMetrics: readonly Metric[] = [\n";
+  std::for_each(metrics::kOfConfirmations.begin(), metrics::kOfConfirmations.end(), add);
   return text + "];\n";
 }
 
@@ -47,6 +51,7 @@ TEST(MetricTable, IsFoundByName) {
     EXPECT_STREQ(metrics::find(metric.name)->title, metric.title);
     EXPECT_TRUE(names.insert(metric.name).second) << metric.name;
   }
+  EXPECT_STREQ(metrics::find("holdout_accuracy")->title, metrics::kHeldOut.title);
   EXPECT_EQ(metrics::find("luck"), nullptr);
   EXPECT_EQ(metrics::find(""), nullptr);
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "agents/evaluation/report.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/orchestrator/orchestrator.h"
 #include "agents/orchestrator/verdict.h"
@@ -38,13 +39,14 @@ std::string script_of(double truth, int number) { return fmt::format("-- {:.6f} 
 
 class Confirming : public testing::HarnessTest {
  protected:
-  void start(FakeJudge::Judging judging, bool by_itself) {
+  void start(FakeJudge::Judging judging, bool by_itself, bool holds_out = false) {
     judge_ = std::make_unique<FakeJudge>(std::move(judging));
     OrchestratorOptions all = options();
     all.check = nullptr;
     all.start_worker = judge_->factory();
     all.suite = "quick";
     all.confirms = by_itself;
+    all.holds_out = holds_out;
     all.poll_seconds = 0.01;
     orchestrator_ = std::make_unique<Orchestrator>(database_, std::move(all));
   }
@@ -104,6 +106,125 @@ TEST_F(Confirming, AJobHasASeedOfItsOwnAndMoreSamplesAndNobodyKeepsWhatIsDoneFor
     progress += event.kind == "progress" && nlohmann::json::parse(event.data).value("of", "") == "confirmation" ? 1 : 0;
   }
   EXPECT_EQ(progress, 1);
+}
+
+const store::Metric* find_metric(const std::vector<store::Metric>& metrics, const std::string& name) {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& metric) { return metric.name == name; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+TEST_F(Confirming, TheHoldoutIsAskedOnceAndTellsNothingButWhatCameOfIt) {
+  start(
+      [](const WorkerJob& job) {
+        WorkerReport report = answered(job, job.kinds ? 0.25 : truth_of(job.script), kSamples);
+        if (!job.kinds) return report;
+        auto document = nlohmann::json::parse(report.report);
+        document["flows"][0]["mean"] = {{"accuracy", 0.25},       {"low", 0.2},       {"high", 0.3},
+                                        {"dense_accuracy", 0.75}, {"dense_low", 0.7}, {"dense_high", 0.8}};
+        document["flows"][0]["tasks"] = nlohmann::json::array();
+        document["seconds"] = 2.5;
+        return WorkerReport{document.dump()};
+      },
+      false, true);
+  const auto id = judged(script_of(0.6, 1));
+  EXPECT_EQ(judge_->jobs().size(), 1U) << "what is not confirmed answers none of it";
+  store_->ask_confirmation("ada", id);
+  orchestrator_->wake();
+  const store::Confirmation confirmation = ended(id);
+  ASSERT_EQ(confirmation.state, ConfirmationState::kDone);
+  const auto jobs = judge_->jobs();
+  ASSERT_EQ(jobs.size(), 3U);
+  EXPECT_FALSE(jobs[0].kinds);
+  EXPECT_FALSE(jobs[1].kinds);
+  ASSERT_TRUE(jobs[2].kinds);
+  EXPECT_EQ(*jobs[2].kinds, options().seed.derived("holdout")) << "the same for all flows";
+  EXPECT_NE(jobs[2].seed, jobs[1].seed);
+  EXPECT_NE(jobs[2].seed, jobs[0].seed);
+  EXPECT_FALSE(jobs[2].is_seed_kept);
+  const store::Metric* held_out = find_metric(confirmation.metrics, "holdout_accuracy");
+  ASSERT_NE(held_out, nullptr);
+  EXPECT_EQ(held_out->value, 0.25);
+  EXPECT_LT(*held_out->low, 0.2) << "as wide as the number of tries makes it";
+  EXPECT_EQ(find_metric(store_->metrics(id), "holdout_accuracy"), nullptr);
+  const auto evaluation = store_->confirmation_evaluation(id).value();
+  const store::StageResult& stage = evaluation.verdict.stages.back();
+  EXPECT_EQ(stage.stage, "holdout");
+  EXPECT_EQ(stage.seconds, 2.5);
+  EXPECT_EQ(nlohmann::json::parse(stage.details)["dense_accuracy"], 0.75);
+  int of_holdout = 0;
+  for (const store::Event& event : store_->events_after(0, 100)) {
+    const auto data = nlohmann::json::parse(event.data);
+    if (event.kind != "progress" || data["stage"] != "holdout") continue;
+    ++of_holdout;
+    EXPECT_EQ(data["task"], "") << "nobody is told what is asked";
+  }
+  EXPECT_EQ(of_holdout, 1);
+}
+
+TEST_F(Confirming, AFlowThatFallsAtTheHoldoutIsRefuted) {
+  start(
+      [](const WorkerJob& job) {
+        WorkerReport report = answered(job, 0.5, kSamples);
+        if (!job.kinds) return report;
+        auto document = nlohmann::json::parse(report.report);
+        document["flows"][0]["status"] = "incorrect_numerical";
+        document["flows"][0]["message"] = "salad_hard 3016: secret";
+        document["seconds"] = 1;
+        return WorkerReport{document.dump()};
+      },
+      false, true);
+  const auto id = judged(script_of(0.6, 1));
+  store_->ask_confirmation("ada", id);
+  orchestrator_->wake();
+  const store::Confirmation confirmation = ended(id);
+  EXPECT_EQ(confirmation.state, ConfirmationState::kDone);
+  EXPECT_TRUE(confirmation.is_refutation());
+  EXPECT_EQ(confirmation.message.find("secret"), std::string::npos) << confirmation.message;
+  EXPECT_EQ(confirmation.message.find("3016"), std::string::npos) << confirmation.message;
+}
+
+TEST_F(Confirming, OneThatEndsByAnErrorTellsNothingOfWhatWasMeasured) {
+  start(
+      [](const WorkerJob& job) {
+        WorkerReport report = answered(job, 0.5, kSamples);
+        if (!job.kinds) return report;
+        auto document = nlohmann::json::parse(report.report);
+        document["flows"][0]["status"] = "runtime_error";
+        document["flows"][0]["stage"] = "holdout";
+        document["seconds"] = 1;
+        return WorkerReport{document.dump()};
+      },
+      false, true);
+  const auto id = judged(script_of(0.6, 1));
+  store_->ask_confirmation("ada", id);
+  orchestrator_->wake();
+  EXPECT_EQ(ended(id).state, ConfirmationState::kFailed) << "it may be asked for again";
+  const store::Verdict verdict = store_->confirmation_evaluation(id)->verdict;
+  EXPECT_TRUE(verdict.metrics.empty());
+  EXPECT_TRUE(verdict.artifacts.empty());
+  for (const store::StageResult& stage : verdict.stages) EXPECT_EQ(stage.details, "{}") << stage.stage;
+}
+
+TEST_F(Confirming, AHoldoutThatDenseAttentionDoesNotAnswerSaysNothing) {
+  start(
+      [](const WorkerJob& job) {
+        WorkerReport report = answered(job, 0.5, kSamples);
+        if (!job.kinds) return report;
+        auto document = nlohmann::json::parse(report.report);
+        document["flows"][0]["status"] = "runtime_error";
+        document["flows"][0]["stage"] = kUnjudged;
+        document["seconds"] = 1;
+        return WorkerReport{document.dump()};
+      },
+      false, true);
+  const auto id = judged(script_of(0.6, 1));
+  store_->ask_confirmation("ada", id);
+  orchestrator_->wake();
+  const store::Confirmation confirmation = ended(id);
+  EXPECT_EQ(confirmation.state, ConfirmationState::kDone);
+  EXPECT_EQ(confirmation.status, Status::kPassed);
+  EXPECT_EQ(find_metric(confirmation.metrics, "holdout_accuracy"), nullptr);
+  EXPECT_EQ(store_->confirmation_evaluation(id)->verdict.stages.back().status, store::StageStatus::kSkipped);
 }
 
 TEST_F(Confirming, LaterTriesHaveWiderIntervals) {

@@ -2,14 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
+#include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "agents/evaluation/trace_options.h"
 #include "agents/harness/flow_inspector.h"
 #include "host/transformer/model.h"
 #include "scripting/graph/ops.h"
+#include "scripting/graph/plan.h"
+#include "scripting/graph/recompute.h"
+#include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/trace.h"
 #include "scripting/passes/canonical.h"
@@ -138,6 +145,93 @@ TEST(FlowFingerprint, ShippedFlowsAreAllDifferent) {
     const auto [found, is_new] = known.emplace(flow_fingerprint(testing::trace_by_name(path, options)), path.stem().string());
     EXPECT_TRUE(is_new) << path << " and " << found->second;
   }
+}
+
+/// Changes of one part of a graph each, as far as it has that part: what a device, an engine or a cache goes by.
+std::vector<std::pair<std::string, FlowGraph>> changes_of(const FlowGraph& graph) {
+  std::vector<std::pair<std::string, FlowGraph>> changes;
+  const auto add = [&](const std::string& what, const std::function<void(FlowGraph&)>& change) {
+    change(changes.emplace_back(what, graph).second);
+  };
+  add("page", [](FlowGraph& all) { all.geometry.page *= 2; });
+  add("kv", [](FlowGraph& all) { all.geometry.kv = all.geometry.kv == DataType::kE5M2 ? DataType::kE4M3 : DataType::kE5M2; });
+  add("rest", [](FlowGraph& all) { all.layers.rest_sparse = !all.layers.rest_sparse; });
+  add("layer", [](FlowGraph& all) { all.layers.sparse[7] = !all.layers.sparse.contains(7) || !all.layers.sparse[7]; });
+  add("mass rows", [](FlowGraph& all) { all.mass_rows = 17; });
+  if (!graph.patterns.empty()) {
+    add("dense prefill", [](FlowGraph& all) { all.patterns.dense_prefill = !all.patterns.dense_prefill; });
+    add("layer with a pattern", [](FlowGraph& all) { all.patterns.layers[7] = all.patterns.layers.contains(7) ? -1 : 0; });
+  }
+  for (size_t i = 0; i < graph.fields.size(); ++i) {
+    add("type of a field",
+        [i](FlowGraph& all) { all.fields[i].type = all.fields[i].type == DataType::kF32 ? DataType::kBF16 : DataType::kF32; });
+  }
+  for (size_t i = 0; i < graph.states.size(); ++i) add("initial", [i](FlowGraph& all) { all.states[i].initial += 1; });
+  for (size_t i = 0; i < graph.sources.size(); ++i) {
+    add("others", [i](FlowGraph& all) { all.sources[i].others = !all.sources[i].others; });
+    add("shares", [i](FlowGraph& all) { all.sources[i].shares = !all.sources[i].shares; });
+    add("group", [i](FlowGraph& all) { all.sources[i].group_pages += 1; });
+    if (graph.sources[i].bias != kNoNode) add("bias", [i](FlowGraph& all) { all.sources[i].bias = kNoNode; });
+    if (graph.sources[i].beside) add("beside", [i](FlowGraph& all) { all.sources[i].beside.reset(); });
+  }
+  if (graph.eviction) {
+    add("budget", [](FlowGraph& all) { all.eviction->budget += 1; });
+    add("first", [](FlowGraph& all) { all.eviction->first += 1; });
+    add("recent", [](FlowGraph& all) { all.eviction->recent += 1; });
+    add("chunk", [](FlowGraph& all) { all.eviction->chunk += 64; });
+    if (graph.eviction->keep) add("keep", [](FlowGraph& all) { all.eviction->keep.reset(); });
+    add("no eviction", [](FlowGraph& all) { all.eviction.reset(); });
+  }
+  for (size_t i = 0; i < graph.variants.size(); ++i) {
+    add("variant", [i](FlowGraph& all) { all.variants.erase(all.variants.begin() + static_cast<ptrdiff_t>(i)); });
+    add("page of a variant", [i](FlowGraph& all) { all.variants[i].geometry.page *= 2; });
+  }
+  if (graph.recompute != nullptr) {
+    const auto of_rule = [&](const std::string& what, const std::function<void(Recompute&)>& change) {
+      add(what, [&](FlowGraph& all) {
+        Recompute rule = *all.recompute;
+        change(rule);
+        all.recompute = std::make_shared<const Recompute>(std::move(rule));
+      });
+    };
+    of_rule("layer of the rule", [](Recompute& rule) { rule.layer += 1; });
+    of_rule("rows of the rule", [](Recompute& rule) { rule.rows = 5; });
+    add("no rule", [](FlowGraph& all) { all.recompute = nullptr; });
+  }
+  return changes;
+}
+
+TEST(FlowFingerprint, ShippedFlowsDifferByEveryPartThatCounts) {
+  std::map<std::string, int> changed;
+  for (const auto& path : testing::valid_flows()) {
+    const FlowGraph graph = testing::trace_by_name(path);
+    const std::string print = flow_fingerprint(graph);
+    for (const auto& [what, other] : changes_of(graph)) {
+      EXPECT_NE(flow_fingerprint(other), print) << path << ": " << what;
+      ++changed[what];
+    }
+  }
+  for (const char* what : {"bias", "budget", "keep", "variant", "rows of the rule", "type of a field", "initial", "shares"}) {
+    EXPECT_GT(changed[what], 0) << what;
+  }
+}
+
+TEST(FlowFingerprint, IsThatOfOnePlan) {
+  const auto plan_text = [](const std::string& script) {
+    std::string text = to_text(compile(trace(script, "x.lua")).plan);
+    return std::regex_replace(text, std::regex("one|another"), "");
+  };
+  // Merging makes both maxima one, by which both products are one with two readers: none of them is contracted.
+  const auto script = [](const std::string& first, const std::string& second) {
+    return "local flow = sluice.flow{name = 'one'}\nfunction flow.cache(c) c.x = c.k:max('token') c.y = c.k:min('token') end\n"
+           "function flow.index(q, c)\nlocal a, b = c.x:maximum(c.y), c.x:maximum(c.y)\n" +
+           first + "\n" + second +
+           "\nreturn sluice.topk((p:sum('dim') + r:max('dim')):max('head'), {k = 4, first = 1, last = 1})\nend\nreturn flow\n";
+  };
+  const std::string one = script("local p = a:maximum(b) * q", "local r = a * q");
+  const std::string other = script("local p = a * q", "local r = p");
+  ASSERT_EQ(print_of(one), print_of(other));
+  EXPECT_EQ(plan_text(one), plan_text(other));
 }
 
 /// A change of one number or operand of a random flow makes it another one, unless nothing reads it.

@@ -163,7 +163,7 @@ double engine_mass(Device& device, const Model& model, const std::vector<int32_t
   request.prompt = prompt;
   request.max_tokens = 1;
   request.ignore_eos = true;
-  request.want_probe = true;
+  request.probe_every = 1;
   engine.submit(std::move(request));
   return engine.run_all().at(0).mass.at(static_cast<size_t>(layer));
 }

@@ -105,6 +105,20 @@ TEST(Confirmations, AreJudgedByThemselvesUnderASeedThatIsToldAtTheEnd) {
   expect_whole(test);
 }
 
+TEST(Confirmations, ThatFailedCountInTheQuotaWheneverTheyAreAskedForAgain) {
+  Confirmed test;
+  test.store.create_agent("bob", Role::kAgent, 3);
+  const SubmissionId id = test.judged("one", passed(), "bob");
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_TRUE(test.store.ask_confirmation("bob", id).is_new);
+    test.clock.advance(5);
+    test.store.complete(test.claim(), ended(Status::kTimeout));
+    EXPECT_EQ(test.store.quota_of("bob").used, 2 + again);
+  }
+  EXPECT_EQ(test.refusal(id, "bob"), ErrorKind::kQuota);
+  expect_whole(test);
+}
+
 TEST(Confirmations, AreThereOnceForEachVerdict) {
   Confirmed test;
   const SubmissionId id = test.judged("one");

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <map>
 #include <random>
+#include <set>
 
 #include "tests/store/study.h"
 
@@ -220,6 +221,27 @@ TEST(SharedVerdicts, AnotherVerdictOfTheFirstIsTheirs) {
   expect_whole(test);
 }
 
+TEST(SharedVerdicts, OfOneThatIsCancelledWhileItIsJudgedAgainAreJudgedAgain) {
+  for (const bool while_running : {false, true}) {
+    Shared test;
+    const SubmissionId first = test.judged("one");
+    const SubmissionId second = test.shared("two");
+    const SubmissionId third = test.shared("three");
+    test.store.judge_again(first);
+    if (while_running) EXPECT_EQ(test.share(test.claim()), Sharing::kNone);
+    test.store.cancel(first);
+    expect_whole(test);
+    const Lease lease = test.claim();
+    EXPECT_EQ(lease.submission, second);
+    EXPECT_EQ(test.share(lease), Sharing::kNone) << "the flow is judged for somebody";
+    test.store.complete(lease, passed());
+    EXPECT_EQ(test.share(test.claim()), Sharing::kShared);
+    EXPECT_EQ(test.same_as(third), second);
+    EXPECT_EQ(test.board(), std::vector<SubmissionId>{second});
+    expect_whole(test);
+  }
+}
+
 TEST(SharedVerdicts, AreSharedByWhatWasJudgedBeforeThereWereAny) {
   Shared test;
   const SubmissionId first = test.judged("one");
@@ -310,8 +332,12 @@ TEST(SharedVerdicts, AnyOrderOfEventsLeavesOneFirstOfEachFlow) {
     };
     for (int step = 0; step < 60; ++step) {
       test.clock.advance(below(2) * kMinute);
-      const int what = below(8);
-      if (what < 2) {
+      const int what = below(9);
+      if (what == 8 && !flows.empty()) {
+        const SubmissionId cancelled = 1 + below(static_cast<int>(flows.size()));
+        test.store.cancel(cancelled);
+        std::erase_if(running, [&](const Lease& lease) { return lease.submission == cancelled; });
+      } else if (what < 2) {
         const SubmissionId id = test.submit(fmt::format("flow {}", flows.size()));
         flows[id] = fmt::format("{}", below(3));
       } else if (what < 5) {

@@ -68,7 +68,7 @@ class TracedMini {
     request.given.assign(tokens.end() - kSteps + 1, tokens.end());
     request.max_tokens = kSteps;
     request.ignore_eos = true;
-    request.want_probe = true;
+    request.probe_every = 1;
     engine.submit(std::move(request));
     return engine.run_all().at(0).mass.at(static_cast<size_t>(layer));
   }

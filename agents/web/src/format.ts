@@ -2,7 +2,7 @@
 
 import { element } from './dom';
 import type { Measured, Paired } from './documents';
-import { kMetrics } from './metrics';
+import { kConfirmedMetrics, kMetrics } from './metrics';
 
 interface MetricStyle {
   title: string;
@@ -21,7 +21,7 @@ const kForms = {
   nats: { unit: 'nats a token', scale: 1, digits: 3 },
 };
 const kStyles: Record<string, MetricStyle> = Object.fromEntries(
-  kMetrics.map(({ name, form, ...style }) => [name, { ...kForms[form], ...style }]),
+  [...kMetrics, ...kConfirmedMetrics].map(({ name, form, ...style }) => [name, { ...kForms[form], ...style }]),
 );
 
 /** Metrics of a whole evaluation that have a column of their own. */

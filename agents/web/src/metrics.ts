@@ -21,3 +21,8 @@ export const kMetrics: readonly Metric[] = [
   { name: 'trace_regret', title: 'Regret on traces', form: 'share', interval: true, better: 'lower' },
   { name: 'trace_error', title: 'Output error on traces', form: 'share', interval: true, better: 'lower' },
 ];
+
+/** What confirmations have beside those. */
+export const kConfirmedMetrics: readonly Metric[] = [
+  { name: 'holdout_accuracy', title: 'Accuracy held out', form: 'share', interval: true, better: 'higher' },
+];

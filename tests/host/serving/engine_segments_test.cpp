@@ -79,7 +79,7 @@ TEST_F(SegmentsTest, OneTokenIsAnAnswer) {
   run(engine, prompt_of({text(1, 13), text(2, 40)}));
   Request warming = as(prompt_of({text(5, 30), text(2, 40), text(6, 9), text(3, 40), text(7, 5)}), Rule::kNone);
   warming.max_tokens = 1;
-  warming.want_probe = true;
+  warming.probe_every = 1;
   const RequestResult one = run(engine, warming);
   EXPECT_EQ(one.copied_tokens, 40) << "the other segment is new";
   ASSERT_EQ(one.tokens.size(), 1U);

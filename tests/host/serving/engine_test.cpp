@@ -262,7 +262,7 @@ TEST_F(EngineTest, RunningAheadDoesNotChangeTokens) {
     const auto all = run_alone(flow, requests);
     for (size_t i = 0; i < requests.size(); i += 3) requests[i].stop_tokens = {all[i][i % all[i].size()]};
     requests[4].want_logits = true;
-    requests[7].want_probe = true;
+    requests[7].probe_every = 1;
     const auto wanted = run_alone(flow, requests);
     for (const int batch : {1, 3, 8}) {
       for (const int pages : {30, 256}) {
@@ -365,7 +365,7 @@ TEST_F(EngineTest, ReportsMassOfSparseAndDenseLayers) {
   plan.graph.layers.sparse[0] = false;
   Engine engine(*device_, *model_, &plan, options());
   Request probed = request(120, 6);
-  probed.want_probe = true;
+  probed.probe_every = 1;
   engine.submit(probed);
   const RequestResult result = engine.run_all().at(0);
   ASSERT_EQ(result.mass.size(), 2U);
@@ -373,6 +373,23 @@ TEST_F(EngineTest, ReportsMassOfSparseAndDenseLayers) {
   EXPECT_GT(result.mass[1], 0);
   EXPECT_LT(result.mass[1], 1);
   EXPECT_LT(engine.stats().pages_attended, engine.stats().pages_available);
+}
+
+TEST_F(EngineTest, ReportsMassOfEachThirdStepIfThatIsAskedFor) {
+  const Plan plan = plan_of(kQuest);
+  const auto mass_of = [&](int tokens, int every) {
+    Engine engine(*device_, *model_, &plan, options());
+    Request probed = request(120, tokens);
+    probed.ignore_eos = true;
+    probed.probe_every = every;
+    engine.submit(probed);
+    return engine.run_all().at(0).mass.at(1);
+  };
+  const auto mass_of_step = [&](int step) {
+    return (step + 1) * mass_of(step + 1, 1) - (step > 0 ? step * mass_of(step, 1) : 0);
+  };
+  EXPECT_NEAR(mass_of(8, 3), (mass_of_step(0) + mass_of_step(3) + mass_of_step(6)) / 3, 1e-6);
+  EXPECT_GT(std::abs(mass_of(8, 3) - mass_of(8, 1)), 1e-6) << "steps are not all alike";
 }
 
 TEST_F(EngineTest, RefusesWhatCanNeverRun) {

@@ -20,6 +20,7 @@ import {
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
 import { Loader } from '../loader';
+import { kConfirmedMetrics } from '../metrics';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
@@ -97,7 +98,7 @@ function confirmationSection(submission: Submission): HTMLElement | false {
   if (!confirmation) return false;
   const { state, status, automatic, agent, factor, tries, seed, message, hint } = confirmation;
   const told = state === 'done' ? (isConfirmed(submission) ? 'confirmed' : `refuted: ${words(status ?? '')}`) : words(state);
-  const rows = kMainMetrics.filter((name) => metrics[name] ?? confirmation.metrics[name]);
+  const rows = [...kMainMetrics, ...kConfirmedMetrics.map(({ name }) => name)].filter((name) => metrics[name] ?? confirmation.metrics[name]);
   const table = new DataTable<string>({
     caption: 'Judged and confirmed',
     rowKey: (name) => name,
