@@ -137,8 +137,7 @@ FlowGraph canonical_form(FlowGraph graph) {
     for (const passes::Pass& pass : passes::kShrinking) pass.run(graph);
   }
   const Walk walk(graph);
-  const std::vector<std::string> names = walk.names();
-  const Renaming renaming(graph, names);
+  const Renaming renaming(graph, walk.names());
   passes::reorder(graph, walk.order());
   passes::sort_stages(graph);
   renaming.apply(graph);

@@ -8,6 +8,6 @@ namespace sluice {
 /// the script, the order of statements, what is said twice and what nothing reads. Flows with the same canonical form compute the
 /// same, and by the same plan but for numbers of nodes: `compile` goes through the same steps. The converse is not promised: a +
 /// b and b + a are two forms.
-FlowGraph canonical_form(FlowGraph traced);
+FlowGraph canonical_form(FlowGraph graph);
 
 }  // namespace sluice

@@ -184,27 +184,26 @@ void Store::begin_confirmation(int64_t confirmation, int64_t agent, bool is_auto
   enqueue_confirmation(confirmation, is_automatic ? kLast : 0);
 }
 
-AskedConfirmation Store::ask_confirmation(const std::string& agent_name, SubmissionId asked_for) {
+AskedConfirmation Store::ask_confirmation(const std::string& agent_name, SubmissionId submission) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const SubmissionId submission = first_of(*database_, asked_for);
+  const SubmissionId first = first_of(*database_, submission);
   const Agent agent = required_agent(agent_name);
-  Candidate candidate = required_candidate(*database_, submission);
+  Candidate candidate = required_candidate(*database_, first);
   const bool is_known = candidate.confirmation.has_value();
   const bool has_failed = is_known && candidate.state == ConfirmationState::kFailed;
   const bool waits_behind = is_known && candidate.is_automatic && candidate.state == ConfirmationState::kQueued;
   if (!is_known || has_failed || waits_behind) {
     require_quota(agent);
-    if (!is_known) candidate.confirmation = insert(*database_, submission, candidate, options_.clock());
+    if (!is_known) candidate.confirmation = insert(*database_, first, candidate, options_.clock());
     if (has_failed) {
-      Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, options_.clock(),
-            submission)
+      Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, options_.clock(), first)
           .run();
     }
     Query(*database_, "DELETE FROM queue WHERE confirmation = ?", *candidate.confirmation).run();
     begin_confirmation(*candidate.confirmation, agent.id, false);
-    append("confirmation", submission, confirmation_event(ConfirmationState::kQueued));
+    append("confirmation", first, confirmation_event(ConfirmationState::kQueued));
   }
-  AskedConfirmation asked{confirmations_of(*database_, fmt::format("[{}]", asked_for)).at(0), !is_known || has_failed};
+  AskedConfirmation asked{confirmations_of(*database_, fmt::format("[{}]", submission)).at(0), !is_known || has_failed};
   transaction.commit();
   return asked;
 }

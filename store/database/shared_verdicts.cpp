@@ -18,15 +18,14 @@ struct Same {
 };
 
 /// How long an evaluation may take changes nothing of its verdict. One that ran out of time, or into an error, is none to share:
-/// it says more of the machine than of the flow.
+/// it says more of the machine than of the flow. Nor is one that is to be judged again.
 std::optional<Same> find_same(Database& database, SubmissionId submission) {
   Query query(database,
-              "SELECT o.id, iif(e.verdict IN ('passed', 'below_threshold', 'incorrect_numerical'), o.judged, NULL) AS shared "
-              "FROM submissions s JOIN submissions o ON o.fingerprint = s.fingerprint AND o.id <> s.id AND o.same_as IS NULL "
-              "AND o.status <> 'cancelled' "
+              "SELECT o.id, iif(o.status = 'running', NULL, o.judged) AS shared FROM submissions s "
+              "JOIN submissions o ON o.fingerprint = s.fingerprint AND o.id <> s.id AND o.same_as IS NULL "
               "AND json_remove(o.settings, '$.seconds') = json_remove(s.settings, '$.seconds') "
-              "LEFT JOIN evaluations e ON e.id = o.judged "
-              "WHERE s.id = ? AND (shared IS NOT NULL OR o.status = 'running') ORDER BY shared IS NULL, o.id LIMIT 1",
+              "WHERE s.id = ? AND o.status IN ('passed', 'below_threshold', 'incorrect_numerical', 'running') "
+              "ORDER BY shared IS NULL, o.id LIMIT 1",
               submission);
   if (!query.step()) return std::nullopt;
   return Same{query.integer(0), query.optional_integer(1)};

@@ -63,6 +63,19 @@ TEST(Cascade, JudgesOnTracesBeforeAnyQuestionIsAsked) {
   EXPECT_NE(to_table(report).find("trace mass"), std::string::npos);
 }
 
+TEST(Cascade, NeitherComparesNorReplaysWhereItOnlyAsks) {
+  FakeRunner runner;
+  runner.traces = std::make_unique<TraceResult>();
+  Suite suite = small_suite();
+  suite.only_asks = true;
+  const Report report = run(runner, {"right", "inexact"}, "s", suite);
+  for (const FlowReport& flow : report.flows) {
+    EXPECT_FALSE(flow.traces) << flow.name;
+    EXPECT_FALSE(flow.tasks.empty()) << flow.name;
+    for (const StageTime& stage : flow.stages) EXPECT_TRUE(stage.name != "numerical" && stage.name != "traces") << stage.name;
+  }
+}
+
 TEST(Cascade, NeedsNoQuestionsForTraces) {
   FakeRunner runner;
   runner.traces = std::make_unique<TraceResult>();
@@ -327,6 +340,7 @@ TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
   EXPECT_EQ(report.notes[1], "salad 300: dense attention answers nothing here; not judged");
   EXPECT_EQ(report.flows[0].status, FlowStatus::kRuntimeError);
   EXPECT_EQ(report.flows[0].message, "no stage judged it: " + report.notes[0]);
+  EXPECT_EQ(report.flows[0].stage, kUnjudged);
   EXPECT_NE(to_table(report).find(report.notes[0]), std::string::npos);
   EXPECT_NE(to_json(report).find(report.notes[0]), std::string::npos);
 }

@@ -90,6 +90,34 @@ TEST_F(Worker, JudgesOneJobAfterTheOther) {
   EXPECT_EQ(status(small), "passed");
 }
 
+TEST_F(Worker, AsksTheHoldoutInPlaceOfTheSuite) {
+  WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
+  ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
+  const auto flow_of = [&](const WorkerJob& job) {
+    EXPECT_TRUE(worker.send(job, soon()));
+    return nlohmann::json::parse(std::get<WorkerReport>(last(worker)).report)["flows"][0];
+  };
+  WorkerJob held_out = job("quest");
+  held_out.suite = "small";
+  held_out.suite_text = R"([{"task": "needle_multiquery", "tokens": 1024, "samples": 32, "threshold": 0.9}])";
+  held_out.kinds = Seed::parse("kinds");
+  const auto flow = flow_of(held_out);
+  EXPECT_EQ(flow["status"], "passed") << flow;
+  ASSERT_TRUE(flow["mean"].is_object());
+  EXPECT_GT(flow["mean"]["dense_accuracy"], 0.5);
+  EXPECT_TRUE(flow["speedup"].is_null());
+  EXPECT_TRUE(flow["traces"].is_null());
+  for (const auto& stage : flow["stages"]) EXPECT_TRUE(stage["name"] == "verify" || stage["name"] == "holdout") << stage;
+  EXPECT_GT(flow["tasks"].size(), 1U);
+  for (const auto& task : flow["tasks"]) EXPECT_NE(task["tokens"], 1024);
+  // What asks nothing has nothing to hold out.
+  held_out.suite = "verify";
+  held_out.suite_text.clear();
+  const auto nothing = flow_of(held_out);
+  EXPECT_EQ(nothing["status"], "passed");
+  EXPECT_TRUE(nothing["mean"].is_null());
+}
+
 TEST_F(Worker, SaysWhyAJobCannotBe) {
   WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
   ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
