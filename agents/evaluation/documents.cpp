@@ -36,7 +36,12 @@ void check_task(const SuiteTask& task, const TaskContext& context) {
 void check_words(const TaskContext& context) {
   if (context.english()) return;
   for (const auto* words : {&context.mini->keys, &context.mini->values, &context.mini->fillers}) {
-    for (const std::string& word : *words) context.tokenizer.encode(word);
+    for (const std::string& word : *words) {
+      const std::vector<int32_t> ids = context.tokenizer.encode(word);  // refuses what it lacks, or has a token for all of that
+      if (context.tokenizer.decode(ids) == word) continue;
+      throw InputError(fmt::format("the tokenizer does not know the word \"{:.60}\", of which the tasks' texts are made", word),
+                       "the model's vocabulary.json lists other words than its tokenizer.json");
+    }
   }
 }
 

@@ -314,6 +314,16 @@ void leave_to_mini(Suite& suite) {
   std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
 }
 
+int longest_context(Suite suite, bool is_mini) {
+  if (suite.leaves_out_long) return 0;
+  if (is_mini) leave_to_mini(suite);
+  int longest = 0;
+  for (const SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) longest = std::max(longest, task.is_problem_set() ? 0 : task.tokens);
+  }
+  return longest;
+}
+
 void multiply_samples(Suite& suite, int factor) {
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {

@@ -104,6 +104,9 @@ Suite parse_suite(std::string_view text, const std::string& name);
 /// Leaves the tasks that the mini model is asked, in suites that say so: those that its dialect has and that tell flows apart.
 void leave_to_mini(Suite& suite);
 
+/// The longest context that it asks for and does not leave out where a model has no such; of the mini only what that is asked.
+int longest_context(Suite suite, bool is_mini);
+
 /// Asks so many times the samples of every task. Throws InputError for more than a suite may have.
 void multiply_samples(Suite& suite, int factor);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agents/evaluation/same_flow.h"
+#include "agents/evaluation/trace_options.h"
 #include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 #include "scripting/passes/cache_limit.h"
@@ -224,12 +225,7 @@ double TraceJudge::dense_error(const FlowGraph& traced) {
   return sum / count;
 }
 
-FlowGraph TraceJudge::trace(const FlowScript& script) const {
-  return script.trace({.head_dim = trace_.head_dim(),
-                       .group = trace_.query_heads() / trace_.kv_heads(),
-                       .layers = trace_.model_layers,
-                       .heads = trace_.query_heads()});
-}
+FlowGraph TraceJudge::trace(const FlowScript& script) const { return script.trace(trace_options(trace_)); }
 
 std::vector<FlowGraph> TraceJudge::programs_of(FlowGraph& traced) const {
   std::vector<FlowGraph> programs = std::exchange(traced.variants, {});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agents/traces/attention_trace.h"
 #include "host/transformer/model.h"
 #include "scripting/lua/trace.h"
 
@@ -12,6 +13,16 @@ inline TraceOptions trace_options(const ModelConfig& config) {
   options.group = config.group();
   options.layers = config.layers;
   options.heads = config.query_heads;
+  return options;
+}
+
+/// For tracing a flow that is to be replayed on that attention.
+inline TraceOptions trace_options(const AttentionTrace& trace) {
+  TraceOptions options;
+  options.head_dim = trace.head_dim();
+  options.group = trace.query_heads() / trace.kv_heads();
+  options.layers = trace.model_layers;
+  options.heads = trace.query_heads();
   return options;
 }
 

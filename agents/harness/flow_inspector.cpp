@@ -28,7 +28,8 @@ using nlohmann::json;
 constexpr int64_t kBatch = 8;                     // of the step whose cost is shown
 constexpr int64_t kTokens = 8192;                 // of each of its requests, where the model takes so many
 constexpr const char* kFingerprintVersion = "1";  // another one whenever encode_graph writes anything otherwise
-constexpr int kCompilerThreads = 1;               // compiling for a CPU uses no more
+constexpr const char* kRefused = "refused";
+constexpr int kCompilerThreads = 1;  // compiling for a CPU uses no more
 
 std::string type_of(const FlowGraph& graph, const Node& node) {
   if (is_selection(node.op)) return "selection";
@@ -120,18 +121,25 @@ std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection) {
           {.name = "plan.txt", .media_type = "text/plain", .bytes = inspection.plan, .size = 0}};
 }
 
-std::string flow_fingerprint(const FlowGraph& traced) {
+std::string flow_fingerprint(const TracedShapes& traced, const std::string& device) {
   // Graphs are encoded by the numbers of operators, which another version of this program may count otherwise.
   std::string operators;
   for (size_t op = 0; op < kOpCount; ++op) operators += fmt::format("{} ", name_of(static_cast<Op>(op)));
-  return store::hash_of({kFingerprintVersion, operators, encode_graph(canonical_form(traced))});
+  std::vector<std::string> parts = {kFingerprintVersion, operators};
+  for (const auto& [graph, shape] : traced) {
+    const bool has_methods = device != "cpu";  // of exact top-k; a CPU has one
+    parts.push_back(graph ? encode_graph(canonical_form(*graph, shape.layers, has_methods)) : kRefused);
+  }
+  return store::hash_of({parts.begin(), parts.end()});
 }
 
 FlowInspector::FlowInspector(const std::string& model, std::string device)
     : model_(model_name(model)),
       config_(load_config(model)),
       device_name_(std::move(device)),
-      device_(create_device(device_name_, kCompilerThreads)) {}
+      device_(create_device(device_name_, kCompilerThreads)) {
+  if (const std::string trace = shipped_trace(); !trace.empty()) replayed_ = trace_options(load_trace(trace));
+}
 
 FlowInspection FlowInspector::inspect(const FlowScript& script) {
   const FlowGraph traced = script.trace(trace_options(config_));
@@ -160,7 +168,16 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
     graph["variants"].push_back(graph_document(variant));
     graph["variants"].back()["name"] = variant.variant;
   }
-  return {traced.name, traced.geometry.page, std::move(graph), report.text, flow_fingerprint(traced)};
+  // A judge traces the script again for the shape of a trace, and there it may be another flow.
+  TracedShapes shapes = {{traced, trace_options(config_)}};
+  if (replayed_) {
+    shapes.emplace_back(std::nullopt, *replayed_);
+    try {
+      shapes.back().first = script.trace(*replayed_);
+    } catch (const InputError&) {  // then it is not replayed
+    }
+  }
+  return {traced.name, traced.geometry.page, std::move(graph), report.text, flow_fingerprint(shapes, device_name_)};
 }
 
 }  // namespace sluice

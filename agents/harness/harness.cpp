@@ -101,9 +101,19 @@ namespace {
 
 /// Throws InputError for a suite that the model cannot be asked.
 const HarnessOptions& checked(const HarnessOptions& options) {
-  if (options.suite != kEnglishSuite || !load_vocabulary(options.model)) return options;
-  throw InputError(fmt::format("{}: the suite {} is for models of natural language", options.model, kEnglishSuite),
-                   "./dev model fetches one: --model smollm2");
+  const bool is_mini = load_vocabulary(options.model).has_value();
+  if (options.suite == kEnglishSuite && is_mini) {
+    throw InputError(fmt::format("{}: the suite {} is for models of natural language", options.model, kEnglishSuite),
+                     "./dev model fetches one: --model smollm2");
+  }
+  const int positions = load_config(options.model).max_positions;
+  const int longest = longest_context(load_suite(options.suite), is_mini);
+  if (positions > 0 && longest > positions) {
+    throw InputError(fmt::format("{}: the suite {} asks for contexts of {} tokens, and the model has {} positions", options.model,
+                                 options.suite, longest, positions),
+                     "choose another model or suite (--suite)");
+  }
+  return options;
 }
 
 }  // namespace
@@ -158,6 +168,7 @@ HarnessServiceOptions Harness::service_options() {
   service.equipment = equipment_;
   service.seconds = options_.seconds;
   service.is_mini = load_vocabulary(options_.model).has_value();
+  service.positions = load_config(options_.model).max_positions;
   service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
   service.changed = [this] {
     if (orchestrator_) orchestrator_->wake();

@@ -27,6 +27,7 @@ struct HarnessServiceOptions {
   store::Equipment equipment;   // that flows are judged with; no model: submissions may name any
   double seconds = 900;         // that an evaluation may take
   bool is_mini = false;         // the model speaks the mini dialect
+  int positions = 0;            // of the model; 0: any number
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
@@ -153,7 +154,9 @@ class HarnessService {
   void require_suited(store::Store& store, store::SubmissionId id) const;
   /// Throws HttpProblem (409) where something would be judged for another model or device.
   void require_served(const store::Study& study, const std::vector<store::TrialDraft>& trials) const;
-  ServedSettings served_settings() const { return {options_.equipment, options_.suite, options_.seconds, options_.is_mini}; }
+  ServedSettings served_settings() const {
+    return {options_.equipment, options_.suite, options_.seconds, options_.is_mini, options_.positions};
+  }
 
   const std::string database_;
   const HarnessServiceOptions options_;

@@ -24,13 +24,19 @@ void complete(json& settings, const char* key, const std::string& served) {
   }
 }
 
-void check_suite(const json& settings, bool is_mini) {
+void check_suite(const json& settings, bool is_mini, int positions) {
   const json& suite = settings.at("suite");
   if (is_mini && suite == kEnglishSuite) {
     throw HttpProblem(422, "settings: the suite real is for models of natural language; this server's knows a thousand words")
         .with("hint", "a server with --model smollm2, or another model of real text, judges by it");
   }
-  if (suite.is_string() && is_built_in(suite.get<std::string>())) return;
+  if (suite.is_string() && is_built_in(suite.get<std::string>())) {
+    const int longest = longest_context(load_suite(suite.get<std::string>()), is_mini);
+    if (positions == 0 || longest <= positions) return;
+    throw HttpProblem(422, fmt::format("settings: the suite {} asks for contexts of {} tokens; this server's model has {}",
+                                       suite.get<std::string>(), longest, positions))
+        .with("hint", "choose another suite");
+  }
   throw HttpProblem(422, fmt::format("settings: there is no suite {}", excerpt(suite)))
       .with("hint", "verify, quick, standard, full, or real for a model of natural language; GET /v1/suites tells what they ask");
 }
@@ -89,7 +95,7 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   // No more than the server gives anyway: the same flow with other words for that is the same submission.
   if (object.find_number("seconds", 1, kMostSeconds) >= served.seconds) document.erase("seconds");
   if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
-  check_suite(document, served.is_mini);
+  check_suite(document, served.is_mini, served.positions);
   complete(document, "model", served.equipment.model);
   complete(document, "model_digest", served.equipment.model_digest);
   complete(document, "device", served.equipment.device);

@@ -20,6 +20,7 @@ struct ServedSettings {
   std::string suite = "quick";
   double seconds = 900;  // most of one evaluation
   bool is_mini = false;  // the model speaks the mini dialect, and no suite of texts is asked of it
+  int positions = 0;     // of the model; 0: any number
 };
 
 /// A submission from the body of a request: {"name", "script", "notes", "parents", "settings"}. Throws InputError for what is

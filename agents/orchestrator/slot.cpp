@@ -70,10 +70,12 @@ WorkerJob job_of(const store::Submission& submission, const Settings& settings, 
   return job;
 }
 
-/// The same flow, asked what nobody is told of. Kinds of questions are the same for all, the questions are this confirmation's.
+/// The same flow, asked what nobody is told of. Kinds and questions are this confirmation's alone: what one learns of them helps
+/// none. They do not follow from its seed, which is told, without the server's.
 WorkerJob holdout_of(WorkerJob job, const OrchestratorOptions& options) {
-  job.kinds = options.seed.derived(kHoldout);
-  job.seed = job.seed.derived(kHoldout);
+  const std::string seed = job.seed.hex();
+  job.kinds = options.seed.derived(fmt::format("{}, kinds {}", kHoldout, seed));
+  job.seed = options.seed.derived(fmt::format("{}, questions {}", kHoldout, seed));
   return job;
 }
 

@@ -258,24 +258,23 @@ void add_holdout(store::Verdict& verdict, const std::string& report) {
   const bool has_error = status == store::Status::kRuntimeError;
   if (has_error && text_or_empty(flow, "stage") == kFirstStage) throw InputError("the flow could not be loaded for the holdout");
   StageResult stage;
-  stage.stage = kHoldout;
-  stage.seconds = root.number("seconds", 0, kMostSeconds);
+  stage.stage = kHoldout;  // how long it took would tell how much was asked
   const auto mean = flow.find_object("mean");
-  const bool was_asked = mean && !(has_error && text_or_empty(flow, "stage") == kUnjudged);
-  if (was_asked && status == store::Status::kPassed) {
-    verdict.metrics.push_back(measured(*mean, metrics::kHeldOut));
-    const Metric dense = measured(*mean, metrics::kDenseAccuracy);
-    stage.details = json{{"dense_accuracy", dense.value}, {"dense_low", *dense.low}, {"dense_high", *dense.high}}.dump();
-    stage.message = fmt::format("dense attention: {}", metrics::number_text(dense.name, dense.value, *dense.low, *dense.high));
-  } else if (was_asked || (status != store::Status::kPassed && text_or_empty(flow, "stage") != kUnjudged)) {
+  if (status != store::Status::kPassed && text_or_empty(flow, "stage") != kUnjudged) {
     stage.status = StageStatus::kFailed;
     stage.message = "it comes to no end on questions that the suite does not ask";
     verdict.status = status;
     verdict.message = stage.message;
     verdict.hint = "a flow should not go by the lengths and the texts that it is asked about";
-  } else {
+  } else if (status != store::Status::kPassed || !mean) {
     stage.status = StageStatus::kSkipped;
-    stage.message = "dense attention answers too little of what the suite does not ask";
+    stage.message = flow.array("stages").size() > 1 ? "dense attention answers too little of what the suite does not ask"
+                                                    : "the suite asks nothing of which something could be held out";
+  } else {
+    verdict.metrics.push_back(measured(*mean, metrics::kHeldOut));
+    const Metric dense = measured(*mean, metrics::kDenseAccuracy);
+    stage.details = json{{"dense_accuracy", dense.value}, {"dense_low", *dense.low}, {"dense_high", *dense.high}}.dump();
+    stage.message = fmt::format("dense attention: {}", metrics::number_text(dense.name, dense.value, *dense.low, *dense.high));
   }
   verdict.stages.push_back(std::move(stage));
 }

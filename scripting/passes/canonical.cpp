@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -105,6 +107,21 @@ class Renaming {
   std::map<std::string, size_t> places_;  // by new name
 };
 
+/// Says of each layer what it has, and of no other.
+void name_all_layers(FlowGraph& graph, int layers) {
+  LayerChoice choice{false, {}};
+  LayerPatterns patterns;
+  patterns.dense_prefill = graph.patterns.dense_prefill;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (!graph.layers.is_sparse(layer, layers)) continue;
+    choice.sparse[layer] = true;
+    const int place = graph.patterns.empty() ? LayerPatterns::kNone : graph.patterns.place_of(layer, layers);
+    if (place != LayerPatterns::kNone) patterns.layers[layer] = patterns.add(graph.patterns.patterns[static_cast<size_t>(place)]);
+  }
+  graph.layers = std::move(choice);
+  graph.patterns = std::move(patterns);
+}
+
 void forget_places(FlowGraph& graph) {
   graph.where = {};
   graph.patterns.where = {};
@@ -112,6 +129,20 @@ void forget_places(FlowGraph& graph) {
   for (Field& field : graph.fields) field.where = {};
   for (State& state : graph.states) state.where = {};
   if (graph.eviction) graph.eviction->where = {};
+}
+
+/// Programs in the order of their first layers, whichever was written first.
+void sort_programs(FlowGraph& graph) {
+  std::vector<FlowGraph> programs = std::exchange(graph.variants, {});
+  std::shared_ptr<const Recompute> rule = std::exchange(graph.recompute, nullptr);
+  programs.insert(programs.begin(), std::move(graph));
+  std::ranges::stable_sort(programs, {}, [](const FlowGraph& program) {
+    return program.layers.sparse.empty() ? INT_MAX : program.layers.sparse.begin()->first;
+  });
+  graph = std::move(programs.front());
+  graph.recompute = std::move(rule);
+  graph.variants.assign(std::make_move_iterator(programs.begin() + 1), std::make_move_iterator(programs.end()));
+  for (size_t i = 0; i < graph.variants.size(); ++i) graph.variants[i].variant = fmt::format("variant{}", i + 1);
 }
 
 /// States of a rule for copies are facts: their names say which, and nobody saves them.
@@ -123,6 +154,7 @@ Recompute canonical_form(const Recompute& rule) {
   passes::merge_common(form.graph);
   passes::remove_dead(form.graph);
   passes::reorder(form.graph, Walk(form.graph).order());
+  std::ranges::sort(form.graph.states, {}, &State::name);
   form.graph.name = kName;
   forget_places(form.graph);
   return form;
@@ -130,7 +162,10 @@ Recompute canonical_form(const Recompute& rule) {
 
 }  // namespace
 
-FlowGraph canonical_form(FlowGraph graph) {
+FlowGraph canonical_form(FlowGraph graph, int layers, bool has_methods) {
+  if (!has_methods) {
+    for (Node& node : graph.nodes) node.attributes.method = TopKMethod::kAuto;
+  }
   passes::remove_dead(graph);
   for (size_t before = graph.nodes.size() + 1; graph.nodes.size() < before;) {
     before = graph.nodes.size();
@@ -141,12 +176,11 @@ FlowGraph canonical_form(FlowGraph graph) {
   passes::reorder(graph, walk.order());
   passes::sort_stages(graph);
   renaming.apply(graph);
+  name_all_layers(graph, layers);
   forget_places(graph);
-  for (size_t i = 0; i < graph.variants.size(); ++i) {
-    graph.variants[i] = canonical_form(std::move(graph.variants[i]));
-    graph.variants[i].variant = fmt::format("variant{}", i + 1);
-  }
+  for (FlowGraph& variant : graph.variants) variant = canonical_form(std::move(variant), layers, has_methods);
   graph.name = kName;
+  sort_programs(graph);
   graph.variant = graph.variants.empty() ? "" : "variant0";
   if (graph.recompute != nullptr) graph.recompute = std::make_shared<const Recompute>(canonical_form(*graph.recompute));
   return graph;

@@ -27,7 +27,8 @@ class Sharing : public testing::HarnessTest {
     all.start_worker = judge_->factory();
     all.poll_seconds = 0.01;
     all.check = [](const FlowScript& script) {
-      return CheckedFlow{flow_fingerprint(script.trace({})), {{"plan.txt", "text/plain", script.source, 0}}};
+      return CheckedFlow{flow_fingerprint({{script.trace({}), {.layers = 8}}}, "cpu"),
+                         {{"plan.txt", "text/plain", script.source, 0}}};
     };
     orchestrator_ = std::make_unique<Orchestrator>(database_, std::move(all));
   }

@@ -138,7 +138,7 @@ void expect_same_scores(const FlowGraph& before, const FlowGraph& after, int tok
 /// The canonical form, whose nodes know where they come from.
 FlowGraph traced_form(FlowGraph graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) graph.nodes[i].traced = static_cast<NodeId>(i);
-  return canonical_form(std::move(graph));
+  return canonical_form(std::move(graph), 8);
 }
 
 class Passes : public ::testing::TestWithParam<std::filesystem::path> {};
