@@ -72,7 +72,7 @@ WorkerJob job_of(const store::Submission& submission, const Settings& settings, 
 
 /// The same flow, asked what nobody is told of. Kinds and questions are this confirmation's alone: what one learns of them helps
 /// none. They do not follow from its seed, which is told, without the server's.
-WorkerJob holdout_of(WorkerJob job, const OrchestratorOptions& options) {
+WorkerJob holdout_job(WorkerJob job, const OrchestratorOptions& options) {
   const std::string seed = job.seed.hex();
   job.kinds = options.seed.derived(fmt::format("{}, kinds {}", kHoldout, seed));
   job.seed = options.seed.derived(fmt::format("{}, questions {}", kHoldout, seed));
@@ -165,7 +165,7 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   store::Verdict verdict = verdict_of(*report);
   if (lease.confirmation && options_.holds_out && verdict.status == store::Status::kPassed) {
     tell(lease, {kHoldout, "", 0});  // and no more: how far it is would tell what it asks
-    report = report_of(holdout_of(job, options_), lease, seconds, guard.is_sound);
+    report = report_of(holdout_job(job, options_), lease, seconds, guard.is_sound);
     if (!report) return;
     add_holdout(verdict, *report);
   }

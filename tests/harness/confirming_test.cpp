@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -108,24 +109,30 @@ TEST_F(Confirming, AJobHasASeedOfItsOwnAndMoreSamplesAndNobodyKeepsWhatIsDoneFor
   EXPECT_EQ(progress, 1);
 }
 
+/// Judges as `answered` does; what it says of a holdout `change` makes something else of.
+FakeJudge::Judging with_holdout(double truth, const std::function<void(nlohmann::json& flow)>& change) {
+  return [truth, change](const WorkerJob& job) {
+    WorkerReport report = answered(job, truth, kSamples);
+    if (!job.kinds) return report;
+    auto document = nlohmann::json::parse(report.report);
+    document["seconds"] = 2.5;
+    change(document["flows"][0]);
+    return WorkerReport{document.dump()};
+  };
+}
+
 const store::Metric* find_metric(const std::vector<store::Metric>& metrics, const std::string& name) {
   const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& metric) { return metric.name == name; });
   return found == metrics.end() ? nullptr : &*found;
 }
 
 TEST_F(Confirming, TheHoldoutIsAskedOnceAndTellsNothingButWhatCameOfIt) {
-  start(
-      [](const WorkerJob& job) {
-        WorkerReport report = answered(job, job.kinds ? 0.25 : truth_of(job.script), kSamples);
-        if (!job.kinds) return report;
-        auto document = nlohmann::json::parse(report.report);
-        document["flows"][0]["mean"] = {{"accuracy", 0.25},       {"low", 0.2},       {"high", 0.3},
-                                        {"dense_accuracy", 0.75}, {"dense_low", 0.7}, {"dense_high", 0.8}};
-        document["flows"][0]["tasks"] = nlohmann::json::array();
-        document["seconds"] = 2.5;
-        return WorkerReport{document.dump()};
-      },
-      false, true);
+  start(with_holdout(0.6,
+                     [](nlohmann::json& flow) {
+                       flow["mean"] = {{"accuracy", 0.25},       {"low", 0.2},       {"high", 0.3},
+                                       {"dense_accuracy", 0.75}, {"dense_low", 0.7}, {"dense_high", 0.8}};
+                     }),
+        false, true);
   const auto id = judged(script_of(0.6, 1));
   EXPECT_EQ(judge_->jobs().size(), 1U) << "what is not confirmed answers none of it";
   store_->ask_confirmation("ada", id);
@@ -166,17 +173,12 @@ TEST_F(Confirming, TheHoldoutIsAskedOnceAndTellsNothingButWhatCameOfIt) {
 }
 
 TEST_F(Confirming, AFlowThatFallsAtTheHoldoutIsRefuted) {
-  start(
-      [](const WorkerJob& job) {
-        WorkerReport report = answered(job, 0.5, kSamples);
-        if (!job.kinds) return report;
-        auto document = nlohmann::json::parse(report.report);
-        document["flows"][0]["status"] = "incorrect_numerical";
-        document["flows"][0]["message"] = "salad_hard 3016: secret";
-        document["seconds"] = 1;
-        return WorkerReport{document.dump()};
-      },
-      false, true);
+  start(with_holdout(0.5,
+                     [](nlohmann::json& flow) {
+                       flow["status"] = "incorrect_numerical";
+                       flow["message"] = "salad_hard 3016: secret";
+                     }),
+        false, true);
   const auto id = judged(script_of(0.6, 1));
   store_->ask_confirmation("ada", id);
   orchestrator_->wake();
@@ -188,17 +190,12 @@ TEST_F(Confirming, AFlowThatFallsAtTheHoldoutIsRefuted) {
 }
 
 TEST_F(Confirming, OneThatEndsByAnErrorTellsNothingOfWhatWasMeasured) {
-  start(
-      [](const WorkerJob& job) {
-        WorkerReport report = answered(job, 0.5, kSamples);
-        if (!job.kinds) return report;
-        auto document = nlohmann::json::parse(report.report);
-        document["flows"][0]["status"] = "runtime_error";
-        document["flows"][0]["stage"] = "holdout";
-        document["seconds"] = 1;
-        return WorkerReport{document.dump()};
-      },
-      false, true);
+  start(with_holdout(0.5,
+                     [](nlohmann::json& flow) {
+                       flow["status"] = "runtime_error";
+                       flow["stage"] = "holdout";
+                     }),
+        false, true);
   const auto id = judged(script_of(0.6, 1));
   store_->ask_confirmation("ada", id);
   orchestrator_->wake();
@@ -210,18 +207,13 @@ TEST_F(Confirming, OneThatEndsByAnErrorTellsNothingOfWhatWasMeasured) {
 }
 
 TEST_F(Confirming, AHoldoutThatDenseAttentionDoesNotAnswerSaysNothing) {
-  start(
-      [](const WorkerJob& job) {
-        WorkerReport report = answered(job, 0.5, kSamples);
-        if (!job.kinds) return report;
-        auto document = nlohmann::json::parse(report.report);
-        document["flows"][0]["status"] = "runtime_error";
-        document["flows"][0]["stage"] = kUnjudged;
-        document["flows"][0]["stages"] = {{{"name", "verify"}, {"seconds", 0}}, {{"name", "holdout"}, {"seconds", 0}}};
-        document["seconds"] = 1;
-        return WorkerReport{document.dump()};
-      },
-      false, true);
+  start(with_holdout(0.5,
+                     [](nlohmann::json& flow) {
+                       flow["status"] = "runtime_error";
+                       flow["stage"] = kUnjudged;
+                       flow["stages"] = {{{"name", "verify"}, {"seconds", 0}}, {{"name", "holdout"}, {"seconds", 0}}};
+                     }),
+        false, true);
   const auto id = judged(script_of(0.6, 1));
   store_->ask_confirmation("ada", id);
   orchestrator_->wake();
