@@ -6,6 +6,7 @@
 
 #include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/trace_options.h"
+#include "agents/traces/layer_replay.h"
 #include "scripting/base/error.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/suggest.h"
@@ -165,10 +166,19 @@ FlowGraph Session::traced(const Script& script) const {
 }
 
 FlowGraph Session::flow(const std::string& wanted_for) const {
-  if (draft_.selection()) return traced(draft_.script());
-  if (!look(draft_.script()).graph.patterns.empty()) return traced(draft_.script());
-  throw InputError(fmt::format("{} wants a flow that selects pages, or has a pattern", wanted_for),
+  if (draft_.is_whole() || !look(draft_.script()).graph.patterns.empty()) return traced(draft_.script());
+  throw InputError(fmt::format("{} wants a flow that selects pages, has a pattern, or says who leaves", wanted_for),
                    "end it with, for example, return sluice.topk(s, {k = 8}), or :load one");
+}
+
+FlowGraph Session::replayable_flow(const std::string& wanted_for) const {
+  FlowGraph graph = flow(wanted_for);
+  try {
+    require_all_tokens(graph);
+  } catch (const FlowError& error) {
+    throw_at_origin(error, draft_.script());
+  }
+  return graph;
 }
 
 Inspection Session::look_at_expression(const std::string& expression) const {
@@ -180,7 +190,7 @@ Inspection Session::look_at_expression(const std::string& expression) const {
 }
 
 std::optional<FlowGraph> Session::flow_of_steps(const Draft& draft, const FlowGraph& seen) const {
-  if (!draft.selection() || (seen.states.empty() && !seen.reads_mass())) return std::nullopt;
+  if ((!draft.selection() && !draft.evicts()) || (seen.states.empty() && !seen.reads_mass())) return std::nullopt;
   try {
     return traced(draft.script());
   } catch (const FlowError&) {
@@ -207,7 +217,9 @@ std::string Session::show(const Inspection& seen, const Draft& draft, bool brief
                                            watch(brief ? kPreviewSeconds : options_.seconds));
   if (seen.kind == Inspection::Kind::kSelection) return show_selection(seen.graph, seen.node, value.pages);
   const ShownTensor tensor = shown(seen.graph, seen.node, value.tensor, capture_->tokens());
-  return brief ? summary(tensor) : describe(tensor, options_.style);
+  if (brief) return summary(tensor);
+  const bool forgets = flow && flow->eviction && (seen.graph.reads_mass() || !seen.graph.states.empty());
+  return describe(tensor, options_.style) + (forgets ? "as if no token had left\n" : "");
 }
 
 std::string Session::show_selection(const FlowGraph& graph, NodeId selection, const std::vector<int32_t>& selected) const {

@@ -64,6 +64,10 @@ class Session {
   FlowGraph traced(const Script& script) const;
   /// The flow so far. Throws InputError if it selects nothing.
   FlowGraph flow(const std::string& wanted_for) const;
+  /// The same, of which one captured step shows all. Throws FlowError for one that evicts tokens.
+  FlowGraph replayable_flow(const std::string& wanted_for) const;
+  /// A line on why the flow so far would be refused, or "".
+  std::string what_is_wrong() const;
   Inspection look_at_expression(const std::string& expression) const;
   std::string show(const Inspection& seen, const Draft& draft, bool brief) const;
   /// The flow whose steps have left the states that `seen` loads; none if it is not finished, or loads none.

@@ -168,7 +168,7 @@ double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limit
 }
 
 std::string Session::mass(const std::string&) {
-  const FlowGraph graph = flow(":mass");
+  const FlowGraph graph = replayable_flow(":mass");
   const Watch limits = watch();
   std::string text = "share of the dense attention mass, mean of the KV heads\n";
   for (int layer = 0; layer < model_.config().layers; ++layer) {
@@ -181,7 +181,7 @@ std::string Session::mass(const std::string&) {
 }
 
 std::string Session::time(const std::string&) {
-  const Plan plan = compile(flow(":time")).plan;
+  const Plan plan = compile(replayable_flow(":time")).plan;
   if (!plan.graph.patterns.empty()) {
     return "flow.pattern is not shown to a step alone: `sluice plan` says what it costs, `sluice bench serve` measures it\n";
   }
@@ -230,10 +230,19 @@ std::string Session::save(const std::string& argument) {
   std::error_code unknown;
   const char* what = std::filesystem::is_regular_file(argument, unknown) ? "replaced" : "written";
   OutputFile(argument, {}).write(draft_.script().text);
-  const char* const lacks = draft_.leaves_index_out()                        ? ", without lines whose values nothing returns"
-                            : draft_.selection() || draft_.assigns_pattern() ? ""
-                                                                             : "; it selects no pages yet";
-  return fmt::format("{} {}{}\n", printable(argument), what, lacks);
+  const char* const lacks = draft_.leaves_index_out() ? ", without lines whose values nothing returns"
+                            : draft_.is_whole()       ? ""
+                                                      : "; it selects no pages yet";
+  return fmt::format("{} {}{}\n{}", printable(argument), what, lacks, draft_.is_whole() ? what_is_wrong() : "");
+}
+
+std::string Session::what_is_wrong() const {
+  try {
+    compile(traced(draft_.script()));
+    return {};
+  } catch (const InputError& error) {
+    return fmt::format("it is no flow yet: {}\n", printable(error.what()));
+  }
 }
 
 std::string Session::show_flow(const std::string&) { return printable(draft_.script().text); }

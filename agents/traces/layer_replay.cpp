@@ -22,6 +22,15 @@ size_t size_of_product(int a, int b) { return static_cast<size_t>(a) * static_ca
 
 }  // namespace
 
+void require_all_tokens(const FlowGraph& traced) {
+  if (!traced.eviction) return;
+  throw FlowError(
+      traced.eviction->where,
+      fmt::format("flow \"{}\" evicts tokens as a prompt grows, and a recorded layer has the queries of its last steps alone",
+                  traced.name),
+      "sluice eval asks a model with it, and sluice bench serve times it");
+}
+
 Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern) {
   if (!traced.variants.empty()) {
     throw InputError(fmt::format("flow \"{}\" has {} programs, for different layers, and here is one layer", traced.name,
@@ -29,13 +38,7 @@ Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional
                      "give a flow of one of them");
   }
   LayerPatterns& patterns = traced.patterns;
-  if (traced.eviction) {
-    throw FlowError(traced.eviction->where,
-                    fmt::format("flow \"{}\" evicts tokens as a prompt grows, and a recorded layer has the queries of its last "
-                                "steps alone",
-                                traced.name),
-                    "sluice eval asks a model with it, and sluice bench serve times it");
-  }
+  require_all_tokens(traced);
   if (!pattern && patterns.patterns.size() > 1) {
     throw InputError(fmt::format("flow \"{}\" has {} patterns, for different layers, and here is one layer", traced.name,
                                  patterns.patterns.size()),

@@ -13,6 +13,10 @@
 
 namespace sluice {
 
+/// Throws FlowError for a flow that evicts tokens: who has left follows from all steps, and recorded layers have the queries of
+/// their last steps alone.
+void require_all_tokens(const FlowGraph& traced);
+
 /// `traced` for layers that all run it, whatever the flow says of layers: what a layer of its own is given. `pattern`: the place
 /// of the one that the layer has (LayerPatterns). Throws InputError or FlowError for a plan that `device` does not take, and for
 /// several patterns where none is named.

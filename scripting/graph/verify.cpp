@@ -263,6 +263,19 @@ void verify_parts(const FlowGraph& graph, Work counted) {
   verify_saves(graph);
 }
 
+/// Whether attention reads a state that is still to be saved.
+bool awaits_saves(const FlowGraph& graph) {
+  const auto is_saved = [&](const std::string& name) {
+    return std::any_of(graph.saves.begin(), graph.saves.end(), [&](NodeId save) {
+      const Node& node = graph.nodes[static_cast<size_t>(save)];
+      return node.stage == Stage::kAfter && node.attributes.field == name;
+    });
+  };
+  const auto awaits = [&](const std::string& name) { return graph.find_state(name) != nullptr && !is_saved(name); };
+  return std::any_of(graph.sources.begin(), graph.sources.end(),
+                     [&](const AttentionSource& source) { return awaits(source.keys) || awaits(source.values); });
+}
+
 }  // namespace
 
 int64_t work_of(const FlowGraph& graph, const Node& node) {
@@ -285,7 +298,11 @@ void verify(const FlowGraph& graph) {
   if (graph.recompute != nullptr) verify_recompute(*graph.recompute);
 }
 
-void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }
+void verify_unfinished(const FlowGraph& graph) {
+  verify_parts(graph, Work::kAll);
+  verifying::verify_eviction(graph);
+  if (!graph.sources.empty() && !awaits_saves(graph)) verifying::verify_attention(graph);
+}
 
 void verify_planned(const FlowGraph& graph) {
   verify_parts(graph, Work::kComputed);

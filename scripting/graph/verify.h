@@ -8,7 +8,8 @@ namespace sluice {
 /// Throws FlowError with the location of the offending node.
 void verify(const FlowGraph& graph);
 
-/// The same for the graph of a script that is not finished: it may have a selection or none. Throws FlowError.
+/// The same for the graph of a script that is not finished: it may have a selection or none, and what attention reads of a state
+/// may not be saved yet. Throws FlowError.
 void verify_unfinished(const FlowGraph& graph);
 
 /// The same for the graph of a plan, whose steps may each read again what a script reads once (passes/fuse.cpp). To read a source

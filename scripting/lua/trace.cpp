@@ -106,10 +106,16 @@ class Script {
     run_stage_of(flow, Stage::kCache);
     const Datum selected = run_stage_of(flow, Stage::kIndex);
     Inspection seen = describe_returned(selected);
-    session_.builder().attend_to(selected);
+    const bool is_after_alone = line_of_stage(flow, Stage::kIndex) == 0 && line_of_stage(flow, Stage::kAfter) > 0;
+    if (is_after_alone) {
+      session_.builder().attend_to_all();
+    } else {
+      session_.builder().attend_to(selected);
+    }
     const Datum given = run_stage_of(flow, Stage::kAfter);
     if (stage == Stage::kAfter) seen = describe_returned(given);
     seen.graph = session_.builder().release();
+    if (is_after_alone && !seen.graph.eviction) seen.graph.sources.clear();  // it does not say yet what it attends to
     return seen;
   }
 
@@ -475,6 +481,7 @@ Inspection inspect(std::string_view source, const std::string& file, const Trace
   check_geometry(options);
   Inspection seen = Script(file, options).inspect(source, stage);
   verify_unfinished(seen.graph);
+  verify_readers(seen.graph);
   if (options.layers > 0) verify_layers(seen.graph, options.layers);
   return seen;
 }

@@ -269,6 +269,13 @@ bool Draft::assigns_pattern() const {
   });
 }
 
+bool Draft::evicts() const {
+  return std::any_of(after_.entries.begin(), after_.entries.end(), [](const Entry& entry) {
+    const std::vector<Token> tokens = tokens_of(entry.text);
+    return std::any_of(tokens.begin(), tokens.end(), [](const Token& token) { return token.is("evict"); });
+  });
+}
+
 /// Takes `flow.pattern = EXPRESSION` away, wherever it stands. Lines keep their numbers.
 void Draft::drop_pattern() {
   for (Entry& entry : top_) {

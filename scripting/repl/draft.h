@@ -56,9 +56,13 @@ class Draft {
   std::vector<std::string> members() const;
   /// Whether it has a line `flow.pattern = ...`.
   bool assigns_pattern() const;
-  /// Whether lines of the index stage are no part of the flow: it is a pattern alone, and they are values that somebody looked
-  /// at.
-  bool leaves_index_out() const { return !index_.result && !index_.entries.empty() && assigns_pattern(); }
+  /// Whether a line of the after stage says who leaves.
+  bool evicts() const;
+  /// Whether it says what is attended to: by a selection, by a pattern, or by who leaves.
+  bool is_whole() const { return index_.result || assigns_pattern() || evicts(); }
+  /// Whether lines of the index stage are no part of the flow: it is whole without them, and they are values that somebody
+  /// looked at.
+  bool leaves_index_out() const { return !index_.result && !index_.entries.empty() && is_whole(); }
 
  private:
   struct Stage {

@@ -13,6 +13,7 @@
 #include "scripting/lua/trace.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/source_path.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::repl {
 namespace {
@@ -337,10 +338,73 @@ TEST_F(ReplSession, RefusalsChangeNothing) {
   EXPECT_NE(refusal(typed, ":layer 8").find("0 to 7"), std::string::npos);
   EXPECT_NE(refusal(typed, ":head one").find("no whole number"), std::string::npos);
   EXPECT_NE(refusal(typed, ":hepl").find("\":help\""), std::string::npos);
-  EXPECT_NE(refusal(typed, ":mass").find("selects pages, or has a pattern"), std::string::npos);
+  EXPECT_NE(refusal(typed, ":mass").find("selects pages, has a pattern, or says who leaves"), std::string::npos);
   EXPECT_NE(refusal(typed, ":shape s = 1").find("an expression is wanted"), std::string::npos);
   EXPECT_EQ(typed.run(":flow"), before);
   EXPECT_EQ(typed.run(":shape s"), "[head 4]\n");
+}
+
+TEST_F(ReplSession, RefusesWhoLeavesWhereItIsTyped) {
+  Session typed = session();
+  typed.run("heavy = mass:sum('head')");
+  const std::string before = typed.run(":flow");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"sluice.evict(heavy, {budget = 4, first = 4, recent = 4})", "no room for first = 4 and recent = 4"},
+      {"heavy:evict({budget = 8, chunk = 64})", "a chunk of 64 rows"},
+      {"sluice.evict(heavy, {budget = 8, keep = sluice.pattern.window(9)})", "the budget is 8"},
+  };
+  for (const auto& [line, why] : wrong) {
+    EXPECT_NE(refusal(typed, line).find(why), std::string::npos) << line << "\n" << refusal(typed, line);
+    EXPECT_EQ(typed.run(":flow"), before) << line;
+  }
+  typed.run("c.weight = sluice.cfill(0)");
+  typed.run("c.weight:save(c.weight + heavy:mean('token'))");
+  EXPECT_NE(refusal(typed, "sluice.evict(heavy, {budget = 64})").find("kept by page"), std::string::npos);
+  typed.run(":reset");
+  typed.run("heavy = mass:sum('head')");
+  typed.run("sluice.evict(heavy, {budget = 64})");
+  EXPECT_NE(refusal(typed, "flow.pattern = sluice.pattern.window(512)").find("evict"), std::string::npos);
+  EXPECT_NE(refusal(typed, "sluice.evict(heavy, {budget = 64})").find("says who leaves already"), std::string::npos);
+}
+
+TEST_F(ReplSession, AFlowThatForgetsIsWholeWithoutASelection) {
+  Session typed = session();
+  typed.run("c.heavy = sluice.cfill(0, {'token'})");
+  typed.run("q:mean('dim')");  // a value that somebody looks at
+  typed.run("looked = q:mean('dim')");
+  typed.run("heavy = c.heavy + mass:sum('head')");
+  typed.run("c.heavy:save(heavy)");
+  EXPECT_NE(refusal(typed, "mass:sum('head')").find("selects nothing yet"), std::string::npos);
+  typed.run("sluice.evict(heavy, {budget = 64, recent = 16})");
+  const std::string masses = typed.run("mass:sum('head')");
+  EXPECT_NE(masses.find("page"), std::string::npos) << masses;
+  EXPECT_NE(masses.find("as if no token had left"), std::string::npos) << masses;
+  EXPECT_NE(typed.run("c.heavy:load()").find("as if no token had left"), std::string::npos);
+  EXPECT_NE(typed.run(":plan").find("evict by"), std::string::npos);
+  for (const char* command : {":mass", ":time"})
+    EXPECT_NE(refusal(typed, command).find("input 7:1: flow \"repl\" evicts tokens"), std::string::npos)
+        << refusal(typed, command);
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.file("mine.lua");
+  EXPECT_NE(typed.run(":save " + path).find("without lines whose values nothing returns"), std::string::npos);
+  EXPECT_TRUE(trace_file(path, trace_options(model->config())).eviction);
+  for (const char* shipped : {"h2o_tokens", "tova", "snapkv"}) {
+    typed.run(std::string(":load ") + shipped);
+    EXPECT_NE(typed.run(":plan").find("evict by"), std::string::npos) << shipped;
+  }
+}
+
+TEST_F(ReplSession, SaysWhatIsWrongWithWhatItSaves) {
+  Session typed = session();
+  const testing::TemporaryDirectory folder;
+  const std::string save = ":save " + folder.file("mine.lua");
+  EXPECT_NE(typed.run(save).find("it selects no pages yet"), std::string::npos);
+  typed.run("c.credit = sluice.cfill(0)");
+  typed.run("return sluice.topk(c.credit:load(), {k = 2})");
+  EXPECT_NE(typed.run(save).find("it is no flow yet: input 1:1: state \"credit\" is never saved"), std::string::npos)
+      << typed.run(save);
+  typed.run("c.credit:save(c.credit + q:dot(c.k:mean('token')):max('head'))");
+  EXPECT_EQ(typed.run(save).find("no flow yet"), std::string::npos) << typed.run(save);
 }
 
 TEST_F(ReplSession, EndsWhatIsTooMuch) {

@@ -90,6 +90,8 @@ class CudaDevice final : public Device {
   };
   /// An MLP and the norm behind it, if `parts` begin with that and it pays to do them as one: how many they are, or 0.
   size_t run_mlp(std::span<const LayerPart> parts, const Activations& rows);
+  /// Whether a pass runs whose arrays are in one of two halves: what its operations leave by half has a place then.
+  bool is_in_pass() const { return pass_.active() && pass_.uploaded(); }
   /// `indices`, and `others` behind them, in device memory until the next call.
   const int32_t* send(std::span<const int32_t> indices, std::span<const int32_t> others = {});
   /// A model's rotary frequencies, which stay where they are.

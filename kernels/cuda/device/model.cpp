@@ -198,6 +198,7 @@ void CudaDevice::find_best(Matrix x, const Weight& head, Matrix logits, Picks& p
   if (x.rows > 0 && x.rows <= DecodeMatmul::kMostRows) mine.set_product_finds_best(finds);
   if (finds) {
     matmul_.run_best(x, as_cuda(head), mine.best(), stream_.get());
+    if (is_in_pass()) mine.pick_in_pass(static_cast<int>(x.rows), pass_.half(), stream_.get());
   } else {
     matmul(x, head, logits);
   }
@@ -210,10 +211,18 @@ void CudaDevice::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks
     throw InternalError("pick_best: a row of which more than the best token is wanted");
   }
   CudaPicks& mine = as_cuda(picks);
-  if (logits.rows <= DecodeMatmul::kMostRows && mine.product_finds_best()) {
-    mine.sample_best(rows, stream_.get());
-  } else {
+  const auto row_of = [&](int64_t choice) { return rows[static_cast<size_t>(choice)].row; };
+  const auto is_each = [&] {
+    int64_t choice = 0;
+    while (choice < static_cast<int64_t>(rows.size()) && row_of(choice) == choice) ++choice;
+    return choice == static_cast<int64_t>(rows.size());
+  };
+  if (logits.rows > DecodeMatmul::kMostRows || !mine.product_finds_best()) {
     sample(logits, rows, picks);
+  } else if (is_in_pass() && is_each()) {
+    mine.call_picked(rows.size(), pass_.half(), stream_.get());
+  } else {
+    mine.sample_best(rows, stream_.get());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "kernels/cuda/primitives/overlap.cuh"
 #include "kernels/cuda/products/decode_matmul.h"
@@ -68,6 +69,15 @@ __global__ void pick_best_rows(const sampling::BestTokens* best, const __grid_co
   tokens[row] = result.token;
 }
 
+/// For the first `rows` choices.
+void launch_best(const sampling::BestTokens* best, const ProductRows& from, size_t rows, Sampled* out, int32_t* tokens,
+                 Stream stream) {
+  constexpr unsigned kRowsOfBlock = 4;
+  const auto count = static_cast<unsigned>(rows);
+  launch_overlapping(pick_best_rows, {(count + kRowsOfBlock - 1) / kRowsOfBlock, 32 * kRowsOfBlock}, stream, best, from,
+                     static_cast<int>(count), out, tokens);
+}
+
 }  // namespace
 
 void CudaPicks::FreePinned::operator()(void* memory) const { cudaFreeHost(memory); }
@@ -77,15 +87,20 @@ CudaPicks::CudaPicks(int most_rows)
     : Picks(most_rows),
       tokens_(static_cast<size_t>(most_rows) * sizeof(int32_t)),
       best_(sampling::BestTokens::bytes(DecodeMatmul::most_blocks())) {
+  const auto rows = static_cast<size_t>(most_rows);
   for (Call& call : calls_) {
-    void* memory = nullptr;
-    constexpr size_t kRowBytes = sizeof(SampleRow) + sizeof(RowProbabilities) + sizeof(Sampled);
-    SLUICE_CHECK_CUDA(cudaMallocHost(&memory, static_cast<size_t>(most_rows) * kRowBytes));
-    call.memory.reset(memory);
+    call.memory = allocate_pinned(rows * (sizeof(SampleRow) + sizeof(RowProbabilities) + sizeof(Sampled)));
     cudaEvent_t event = nullptr;
     SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     call.done.reset(event);
   }
+  for (Pinned& picked : picked_) picked = allocate_pinned(rows * sizeof(Sampled));
+}
+
+CudaPicks::Pinned CudaPicks::allocate_pinned(size_t bytes) {
+  void* memory = nullptr;
+  SLUICE_CHECK_CUDA(cudaMallocHost(&memory, bytes));
+  return Pinned(memory);
 }
 
 void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream) {
@@ -102,28 +117,40 @@ void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, St
 }
 
 void CudaPicks::sample_best(std::span<const SampleRow> rows, Stream stream) {
-  constexpr unsigned kRowsOfBlock = 4;
   ProductRows from{};
   if (rows.size() > std::size(from.at)) throw InternalError("sample_best: more choices than a product has rows");
   for (size_t i = 0; i < rows.size(); ++i) from.at[i] = static_cast<uint8_t>(rows[i].row);
-  run(rows.size(), stream, [&](int call) {
-    const auto count = static_cast<unsigned>(rows.size());
-    launch_overlapping(pick_best_rows, {(count + kRowsOfBlock - 1) / kRowsOfBlock, 32 * kRowsOfBlock}, stream, best(), from,
-                       static_cast<int>(count), results(call), tokens_.as<int32_t>());
-  });
+  run(rows.size(), stream,
+      [&](int call) { launch_best(best(), from, rows.size(), results(call), tokens_.as<int32_t>(), stream); });
 }
+
+void CudaPicks::pick_in_pass(int rows, int half, Stream stream) {
+  ProductRows from{};
+  std::iota(std::begin(from.at), std::end(from.at), uint8_t{0});
+  const int count = std::min({rows, most_rows(), static_cast<int>(std::size(from.at))});
+  if (count > 0) launch_best(best(), from, static_cast<size_t>(count), picked_of(half), tokens_.as<int32_t>(), stream);
+}
+
+void CudaPicks::call_picked(size_t rows, int half, Stream stream) { end_call(begin(rows), picked_of(half), stream); }
 
 template <class Launch>
 void CudaPicks::run(size_t rows, Stream stream, const Launch& launch) {
   const int call = begin(rows);
   if (rows > 0) launch(call);
-  SLUICE_CHECK_CUDA(cudaEventRecord(calls_.at(static_cast<size_t>(call)).done.get(), stream));
+  end_call(call, results(call), stream);
+}
+
+void CudaPicks::end_call(int call, const Sampled* found, Stream stream) {
+  Call& ended = calls_.at(static_cast<size_t>(call));
+  ended.found = found;
+  SLUICE_CHECK_CUDA(cudaEventRecord(ended.done.get(), stream));
 }
 
 void CudaPicks::take_results(std::span<Sampled> out) {
   taken_ = take(out.size());
-  SLUICE_CHECK_CUDA(cudaEventSynchronize(calls_.at(static_cast<size_t>(taken_)).done.get()));
-  std::copy_n(results(taken_), out.size(), out.begin());
+  const Call& call = calls_.at(static_cast<size_t>(taken_));
+  SLUICE_CHECK_CUDA(cudaEventSynchronize(call.done.get()));
+  std::copy_n(call.found, out.size(), out.begin());
 }
 
 }  // namespace sluice::cuda

@@ -30,6 +30,11 @@ class CudaPicks final : public Device::Picks {
   /// The same greedily for at most DecodeMatmul::kMostRows choices among rows whose best tokens `best()` has; throws
   /// InternalError for more.
   void sample_best(std::span<const SampleRow> rows, Stream stream);
+  /// Of the first `rows` rows that `best()` has, as many as there is room for, one choice each, in their order: a kernel that can
+  /// be part of a graph. They are no call yet. A later pass overwrites those of the same `half` (BatchUpload::half).
+  void pick_in_pass(int rows, int half, Stream stream);
+  /// Makes the first `rows` of these a call.
+  void call_picked(size_t rows, int half, Stream stream);
   /// Whether products of up to DecodeMatmul::kMostRows rows find the best tokens. Those of one engine, whose head and matrices
   /// are the same in all passes, do so always or never: a replayed pass does not say it again.
   bool product_finds_best() const { return product_finds_best_; }
@@ -49,19 +54,24 @@ class CudaPicks final : public Device::Picks {
   struct DestroyEvent {
     void operator()(CUevent_st* event) const;
   };
-  /// Of a call: choices of rows that are sampled, log-probabilities, results. In host memory that kernels read and write
-  /// themselves: no copies.
+  using Pinned = std::unique_ptr<void, FreePinned>;  // host memory that kernels read and write themselves: no copies
+  /// Choices of rows that are sampled, log-probabilities, results.
   struct Call {
-    std::unique_ptr<void, FreePinned> memory;
+    Pinned memory;
     std::unique_ptr<CUevent_st, DestroyEvent> done;
+    const Sampled* found = nullptr;  // in `memory`, or in that of a half
   };
+  static Pinned allocate_pinned(size_t bytes);
   template <class Launch>
   void run(size_t rows, Stream stream, const Launch& launch);
+  void end_call(int call, const Sampled* found, Stream stream);
+  Sampled* picked_of(int half) const { return static_cast<Sampled*>(picked_.at(static_cast<size_t>(half)).get()); }
   SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
   RowProbabilities* probabilities_of(int call) const { return reinterpret_cast<RowProbabilities*>(choices(call) + most_rows()); }
   Sampled* results(int call) const { return reinterpret_cast<Sampled*>(probabilities_of(call) + most_rows()); }
 
   std::array<Call, 2> calls_;
+  std::array<Pinned, 2> picked_;  // of `pick_in_pass`, by half
   DeviceMemory tokens_;
   DeviceMemory best_;
   bool product_finds_best_ = false;
