@@ -170,22 +170,15 @@ std::pair<Ids, Ids> around(const Tokenizer& tokenizer, std::string_view text) {
   return {{whole.begin(), at}, {at + static_cast<ptrdiff_t>(own.size()), whole.end()}};
 }
 
-void check_size(size_t bytes, size_t most) {
-  if (bytes <= most) return;
-  throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", bytes, most))
-      .with("param", "messages")
-      .with("code", "context_length_exceeded");
-}
-
 }  // namespace
 
 ChatPrompt::Encoded ChatPrompt::encode(const std::vector<ChatMessage>& messages, const ChatOptions& options,
-                                       size_t most_bytes) const {
+                                       const PromptBounds& bounds) const {
   const bool is_plain =
       std::all_of(messages.begin(), messages.end(), [](const ChatMessage& each) { return each.segments.empty(); });
   if (is_plain) {
     const std::string text = this->text(messages, options);
-    check_size(text.size(), most_bytes);
+    bounds.check(text.size(), "messages");
     return {encode(text), {}};
   }
   for (const ChatMessage& message : messages) check(message.content);
@@ -194,7 +187,7 @@ ChatPrompt::Encoded ChatPrompt::encode(const std::vector<ChatMessage>& messages,
   const std::string text = this->text(with_marks(messages, secret, segments), options);
   size_t bytes = text.size();
   for (size_t i = 0; i < segments.size(); ++i) bytes += segments[i].first.size() - mark_of(secret, i).size();
-  check_size(bytes, most_bytes);
+  bounds.check(bytes, "messages");
   const std::vector<std::string_view> parts = parts_between(text, secret, segments.size());
   Encoded encoded;
   const auto add = [&](std::string_view part) {

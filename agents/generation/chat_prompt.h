@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agents/generation/prompt_bounds.h"
 #include "host/serving/segment_reuse.h"
 #include "host/text/chat_template.h"
 #include "host/text/tokenizer.h"
@@ -42,8 +43,8 @@ class ChatPrompt {
   };
   /// The prompt's ids. Where messages have segments, each of these and what stands between them are tokenised by themselves, so
   /// that the same segment has the same tokens everywhere; templates write them as they are. Throws HttpProblem (400) as `text`
-  /// does, for a text of more than `most_bytes`, and for a template that leaves a segment out or repeats it.
-  Encoded encode(const std::vector<ChatMessage>& messages, const ChatOptions& options, size_t most_bytes) const;
+  /// does, for a text beyond `bounds`, and for a template that leaves a segment out or repeats it.
+  Encoded encode(const std::vector<ChatMessage>& messages, const ChatOptions& options, const PromptBounds& bounds) const;
 
   /// The prompt's text. Throws HttpProblem (400) for a message that holds a separating token, for a variable that changes
   /// nothing, and for what the template raises.

@@ -19,14 +19,12 @@ int tasks_of(const CompletionRequest& request) {
 }
 
 std::vector<ChatPrompt::Encoded> encode_prompts(const Tokenizer& tokenizer, const ChatPrompt& chat,
-                                                const CompletionRequest& request, size_t most_bytes) {
+                                                const CompletionRequest& request, const PromptBounds& bounds) {
   const auto check = [&](const std::string& text) -> const std::string& {
-    if (text.size() <= most_bytes) return text;
-    throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
-        .with("param", "prompt")
-        .with("code", "context_length_exceeded");
+    bounds.check(text.size(), "prompt");
+    return text;
   };
-  if (request.kind == CompletionKind::kChat) return {chat.encode(request.messages, request.chat, most_bytes)};
+  if (request.kind == CompletionKind::kChat) return {chat.encode(request.messages, request.chat, bounds)};
   std::vector<ChatPrompt::Encoded> prompts;
   for (const std::vector<int32_t>& tokens : request.tokens) prompts.push_back({tokens, request.segments});
   for (const std::string& text : request.texts) {
@@ -79,7 +77,7 @@ uint64_t random_seed() { return (uint64_t{std::random_device()()} << 32) | std::
 }  // namespace
 
 Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const ChatPrompt& chat,
-                       const CompletionRequest& request, size_t most_prompt_bytes, const std::string& caller)
+                       const CompletionRequest& request, const PromptBounds& bounds, const std::string& caller)
     : engines_(engines),
       tokenizer_(tokenizer),
       stop_tokens_(request.stop_tokens),
@@ -88,7 +86,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
       prompt_alone_(request.max_tokens == 0),
       answers_(request.n) {
   engines_.check_room(tasks_of(request), caller);  // before any work
-  const std::vector<ChatPrompt::Encoded> prompts = encode_prompts(tokenizer, chat, request, most_prompt_bytes);
+  const std::vector<ChatPrompt::Encoded> prompts = encode_prompts(tokenizer, chat, request, bounds);
   const uint64_t seed = request.seed ? *request.seed : random_seed();
   std::vector<GenerationTask> tasks;
   for (const ChatPrompt::Encoded& prompt : prompts) {
@@ -153,10 +151,9 @@ GenerationTask Completion::task_for(const CompletionRequest& request, const std:
   task.request.max_tokens = task.fill ? std::max(std::min(room, told), 1) : request.max_tokens.value_or(kTokensOfText);
   if (prompt_alone_) task.request.max_tokens = 1;  // no engine does less
   if (task.request.max_tokens > room) {            // said here, before an idle engine makes room for one that could not take it
-    const std::string what =
-        prompt_alone_ ? fmt::format("a prompt of {} tokens exceeds", prompt.size())
-                      : fmt::format("a prompt of {} tokens and {} to generate exceed", prompt.size(), task.request.max_tokens);
-    throw HttpProblem(400, fmt::format("{} the model's {} positions", what, most)).with("code", "context_length_exceeded");
+    const size_t asked = prompt.size() + static_cast<size_t>(prompt_alone_ ? 0 : task.request.max_tokens);
+    throw context_problem(most, fmt::format("you requested {} tokens ({} in the prompt, {} to generate)", asked, prompt.size(),
+                                            asked - prompt.size()));
   }
   return task;
 }

@@ -10,6 +10,7 @@
 
 #include "agents/generation/completion_request.h"
 #include "agents/generation/engine_thread.h"
+#include "agents/generation/prompt_bounds.h"
 #include "agents/generation/stop_strings.h"
 #include "agents/generation/told_tokens.h"
 #include "host/text/token_text.h"
@@ -34,10 +35,10 @@ struct CompletionPiece {
 /// still runs is cancelled with this object.
 class Completion {
  public:
-  /// Encodes the prompts and queues the tasks, which are `caller`'s. A longer text than `most_prompt_bytes` is refused before it
+  /// Encodes the prompts and queues the tasks, which are `caller`'s. A text beyond `bounds` is refused before it
   /// is encoded. Throws HttpProblem.
   Completion(EngineThread& engines, const Tokenizer& tokenizer, const ChatPrompt& chat, const CompletionRequest& request,
-             size_t most_prompt_bytes, const std::string& caller);
+             const PromptBounds& bounds, const std::string& caller);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "agents/http/http_problem.h"
 #include "scripting/base/error.h"
@@ -56,12 +57,14 @@ void read_prompt(const JsonObject& body, CompletionRequest& request) {
 /// Text, or a list of parts that are text, or segments.
 void read_content(const JsonObject& message, ChatMessage& read) {
   const Json* content = message.find("content");
+  if (content == nullptr && read.role == "assistant") return;  // clients that know tools write null
   if (content == nullptr) message.refuse("content", "a text is wanted");
   if (content->is_string()) {
     read.content = content->get<std::string>();
     return;
   }
   if (!content->is_array()) message.refuse("content", "a text, or a list of parts of type \"text\" or \"segment\", is wanted");
+  bool follows_text = false;
   for (size_t i = 0; i < content->size(); ++i) {
     const JsonObject part((*content)[i], fmt::format("{}, content[{}]", message.where(), i));
     const std::string& type = part.text("type");
@@ -73,7 +76,10 @@ void read_content(const JsonObject& message, ChatMessage& read) {
       read.segments.push_back({read.content.size(), text.size(), read_extra_key(part)});
     } else if (part.has("extra_key")) {
       part.refuse("extra_key", "parts of type \"segment\" have one");
+    } else if (follows_text) {
+      read.content += '\n';  // as vLLM joins texts
     }
+    follows_text = type == "text";
     read.content += text;
   }
 }
@@ -147,7 +153,8 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
     if (read.role != "system" && read.role != "user" && read.role != "assistant") {
       message.refuse("role", "system, developer, user and assistant are known here");
     }
-    if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
+    const Json* calls = message.find("tool_calls");
+    if (calls != nullptr && *calls != Json::array()) message.refuse("tool_calls", "tools are not supported");
     read_content(message, read);
     for (const char* name : {"name", "reasoning_content"}) {
       if (const std::string* text = message.find_text(name)) read.more[name] = *text;
@@ -292,8 +299,11 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
                                                                     {"structural_tag", nullptr},
                                                                     {"chat_template", nullptr},
                                                                     {"documents", Json::array()}};
+  // Who offers tools and wants none of them called asks for nothing.
+  const auto is_none = [&](const char* name) { return body.has(name) && *body.find(name) == "none"; };
+  const std::set<std::string_view> idle = {is_none("tool_choice") ? "tools" : "", is_none("function_call") ? "functions" : ""};
   for (const auto& [name, value] : neutral) {
-    const Json* given = body.find(name);
+    const Json* given = idle.contains(name) ? nullptr : body.find(name);
     if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));
   }
   if (kind == CompletionKind::kText) return;

@@ -22,15 +22,12 @@ namespace {
 using Json = nlohmann::json;
 
 /// Token ids, or a text, whose tokens are those of a segment of a chat that says the same.
-std::vector<int32_t> read_text(const JsonObject& body, const Tokenizer& tokenizer, size_t most_bytes) {
+std::vector<int32_t> read_text(const JsonObject& body, const Tokenizer& tokenizer, const PromptBounds& bounds) {
   const Json& prompt = body.at("prompt");
   if (prompt.is_array()) return read_token_ids(prompt, "prompt");
   if (!prompt.is_string()) body.refuse("prompt", "a text is wanted, or a list of token ids");
   const auto& text = prompt.get_ref<const std::string&>();
-  if (text.size() > most_bytes) {
-    throw HttpProblem(400, fmt::format("a text of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
-        .with("param", "prompt");
-  }
+  bounds.check(text.size(), "prompt");
   return tokenizer.encode_as_written(text);
 }
 
@@ -59,8 +56,8 @@ HttpResponse response_of(const Json& json) {
 
 }  // namespace
 
-FrozenTexts::FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, size_t most_text_bytes, bool of_agents)
-    : engines_(engines), tokenizer_(tokenizer), most_text_bytes_(most_text_bytes), of_agents_(of_agents) {}
+FrozenTexts::FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, const PromptBounds& bounds, bool of_agents)
+    : engines_(engines), tokenizer_(tokenizer), bounds_(bounds), of_agents_(of_agents) {}
 
 GenerationTask FrozenTexts::task_of(const HttpRequest& http) const {
   constexpr size_t kLongestName = 256;
@@ -71,7 +68,7 @@ GenerationTask FrozenTexts::task_of(const HttpRequest& http) const {
   task.caller = caller_of(http);
   task.events = std::make_shared<GenerationQueue>();
   Request& request = task.request;
-  request.prompt = read_text(body, tokenizer_, most_text_bytes_);
+  request.prompt = read_text(body, tokenizer_, bounds_);
   if (request.prompt.empty()) throw HttpProblem(400, "the text has no tokens").with("param", "prompt");
   request.segments = {{0, static_cast<int>(request.prompt.size()), read_extra_key(body)}};
   request.tenant = task.caller;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "agents/generation/engine_thread.h"
+#include "agents/generation/prompt_bounds.h"
 #include "agents/http/http_server.h"
 #include "host/text/tokenizer.h"
 
@@ -15,7 +16,7 @@ class FrozenTexts {
  public:
   /// What it refers to must outlive it. `of_agents`: requests bear tokens of agents, and only administrators change what is
   /// there.
-  FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, size_t most_text_bytes, bool of_agents);
+  FrozenTexts(EngineThread& engines, const Tokenizer& tokenizer, const PromptBounds& bounds, bool of_agents);
 
   void add_routes(HttpServer& server);
 
@@ -30,7 +31,7 @@ class FrozenTexts {
 
   EngineThread& engines_;
   const Tokenizer& tokenizer_;
-  const size_t most_text_bytes_;
+  const PromptBounds bounds_;
   const bool of_agents_;
 };
 

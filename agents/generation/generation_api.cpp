@@ -26,18 +26,13 @@ int64_t seconds_since_1970() { return std::time(nullptr); }
 class CompletionStream final : public BodyStream {
  public:
   CompletionStream(CompletionAnswer answer, std::unique_ptr<Completion> completion)
-      : answer_(std::move(answer)), completion_(std::move(completion)) {}
+      : answer_(std::move(answer)), completion_(std::move(completion)), begun_(static_cast<size_t>(completion_->choices())) {}
 
   std::optional<std::string> next(Milliseconds wait) override {
     if (done_) return std::nullopt;
     std::string text;
-    if (!begun_) {
-      begun_ = true;
-      for (int i = 0; i < completion_->choices(); ++i) text += first_chunk(answer_, i);
-      return text;
-    }
     try {
-      if (const auto piece = completion_->next(wait)) text = piece_chunk(answer_, *piece);
+      if (const auto piece = completion_->next(wait)) text = begin(piece->choice) + piece_chunk(answer_, *piece);
       if (!completion_->ended()) return text;
       done_ = true;
       return text + last_chunks(answer_, completion_->usage());
@@ -49,9 +44,17 @@ class CompletionStream final : public BodyStream {
   std::string heartbeat() const override { return ": still here\n\n"; }
 
  private:
+  /// The chunk with a role comes with the first token of its choice: clients measure the time to it.
+  std::string begin(int choice) {
+    const auto at = static_cast<size_t>(choice);
+    if (begun_[at]) return {};
+    begun_[at] = true;
+    return first_chunk(answer_, choice);
+  }
+
   CompletionAnswer answer_;
   std::unique_ptr<Completion> completion_;
-  bool begun_ = false;
+  std::vector<bool> begun_;  // by choice
   bool done_ = false;
 };
 
@@ -107,8 +110,9 @@ GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string>
       created_(seconds_since_1970()),
       metrics_(model_),
       engines_(std::move(options), metrics_),
-      most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)),
-      frozen_(engines_, *tokenizer_, most_prompt_bytes_, of_agents_) {}
+      bounds_{engines_.config().max_positions,
+              static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)},
+      frozen_(engines_, *tokenizer_, bounds_, of_agents_) {}
 
 /// A completion whose tasks are queued.
 struct GenerationApi::Begun {
@@ -134,7 +138,7 @@ GenerationApi::Begun GenerationApi::begin(const HttpRequest& http, CompletionKin
   begun.answer.tokenizer = request.likely < 0 ? nullptr : tokenizer_.get();
   begun.answer.echo = request.echo;
   begun.is_stream = request.stream;
-  begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, chat_, request, most_prompt_bytes_, caller_of(http));
+  begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, chat_, request, bounds_, caller_of(http));
   return begun;
 }
 
@@ -168,6 +172,7 @@ nlohmann::json GenerationApi::model_object() const {
 }
 
 void GenerationApi::add_routes(HttpServer& server) {
+  server.refuse_by("/v1/", problem_with_error);
   HttpRoute models = models_route();
   models.handle = [this](const HttpRequest&) {
     return json_response({{"object", "list"}, {"data", nlohmann::json::array({model_object()})}});

@@ -48,7 +48,7 @@ class GenerationApi {
   const int64_t created_;
   GenerationMetrics metrics_;
   EngineThread engines_;
-  const size_t most_prompt_bytes_;  // of a text that fits the model's positions
+  const PromptBounds bounds_;
   FrozenTexts frozen_;
 };
 

@@ -75,6 +75,14 @@ HttpResponse open_ai_refusal(const HttpProblem& problem) {
   return response;
 }
 
+HttpResponse problem_with_error(const HttpProblem& problem) {
+  HttpResponse response = problem_response(problem);
+  Json document = problem.document();
+  document.update(error_object(problem));
+  response.body = json_text(document);
+  return response;
+}
+
 std::string whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices,
                          const CompletionUsage& usage) {
   const bool chat = answer.kind == CompletionKind::kChat;

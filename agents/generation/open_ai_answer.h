@@ -23,6 +23,8 @@ struct CompletionAnswer {
 
 /// OpenAI's error object, instead of a problem document.
 HttpResponse open_ai_refusal(const HttpProblem& problem);
+/// A problem document with that object, for whoever asks for what is not there: it may be a client of either kind.
+HttpResponse problem_with_error(const HttpProblem& problem);
 
 /// The whole answer as JSON: one piece a choice, with all of its text.
 std::string whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices,

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <bit>
+
 #include "agents/http/caller.h"
 #include "agents/http/listener.h"
 #include "scripting/base/resource_error.h"
@@ -59,10 +61,14 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
   for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   if (answer.stream) {
     const Connection& connection = *current.connection;
-    response.set_chunked_content_provider(answer.content_type,
-                                          [this, stream = answer.stream, &connection](size_t, httplib::DataSink& sink) {
-                                            return send_stream(*stream, connection, sink);
-                                          });
+    const auto send = [this, stream = answer.stream, &connection](size_t, httplib::DataSink& sink) {
+      return send_stream(*stream, connection, sink);
+    };
+    if (current.head.speaks_chunks) {
+      response.set_chunked_content_provider(answer.content_type, send);
+    } else {
+      response.set_content_provider(answer.content_type, send);  // the end of the connection is that of the stream
+    }
   } else if (!answer.body.empty()) {
     response.body = std::move(answer.body);  // a large one is there once
     response.set_header("Content-Type", answer.content_type);
@@ -97,29 +103,41 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   gate_.check_access(request, route);
   check_query(request, route);
   check_body(request, head.content_length, route, options_.most_body_bytes);
-  hold_body(current);
-  request.body = current.connection->read_body(request.header("Expect").has_value());
+  request.body = read_body(current, route);
   HttpResponse response = route.handle(request);
-  if (response.stream && !head.speaks_chunks) throw HttpProblem(505, "a stream needs HTTP/1.1");
   if (response.stream && response.stream->endless()) {
     response.stream = streams_.add(std::move(response.stream), current.network);
   }
   return response;
 }
 
-void HttpServer::Listener::hold_body(Current& current) {
+std::string HttpServer::Listener::read_body(Current& current, const HttpRoute& route) {
+  const bool is_asked_for = current.request.header("Expect").has_value();
+  if (!current.head.has_chunks) {
+    hold_body(current, current.head.content_length);
+    return current.connection->read_body(is_asked_for);
+  }
+  return current.connection->read_chunks(is_asked_for, [&](size_t length) {
+    check_length(length, route, options_.most_body_bytes);
+    hold_body(current, std::bit_ceil(length));  // seldom, however small its chunks are
+  });
+}
+
+void HttpServer::Listener::hold_body(Current& current, size_t length) {
   constexpr size_t kParsed = 40;  // bytes that a document takes for each byte of its text, where it is many small values
-  const size_t length = current.head.content_length;
   if (length <= BytesInHand::kSmall) return;
   const size_t bytes = std::min(kParsed * length, options_.most_bytes_in_hand / 4);
-  auto room = bytes_in_hand_.take(caller_of(current.request), bytes);
+  if (bytes <= current.held_bytes) return;
+  auto room = bytes_in_hand_.take(caller_of(current.request), bytes - current.held_bytes);
   if (!room) throw HttpProblem(503, "too many large requests at once; try again in a moment").with_header("Retry-After", "1");
   current.held.push_back(std::move(room));
+  current.held_bytes = bytes;
 }
 
 void HttpServer::Listener::release_body(Current& current) {
   std::string().swap(current.request.body);  // to assign an empty text would keep the memory
   current.held.clear();
+  current.held_bytes = 0;
 }
 
 void HttpServer::Listener::hold_answer(Current& current, HttpResponse& answer) {
@@ -146,9 +164,10 @@ HttpResponse HttpServer::Listener::refusal(const Current& current, const HttpPro
   HttpResponse response;
   if (current.route != nullptr && current.route->refuse) {
     response = current.route->refuse(problem);
+  } else if (current.route == nullptr && refuse_ && current.request.path.starts_with(refused_prefix_)) {
+    response = refuse_(problem);
   } else {
-    response.content_type = "application/problem+json";
-    response.body = json_text(problem.document());
+    response = problem_response(problem);
   }
   response.status = problem.status();
   for (const auto& [name, value] : problem.headers()) response.headers[name] = value;

@@ -72,7 +72,7 @@ Connection::Connection(int socket, int stop_event, const ConnectionLimits& limit
 }
 
 Connection::~Connection() {
-  if (refused_ || body_left_ > 0) linger();
+  if (refused_ || !body_was_read()) linger();
   ::close(socket_);
 }
 
@@ -132,6 +132,7 @@ std::optional<HttpHead> Connection::read_head() {
   received_.erase(0, text.size());
   HttpHead head = parse_http_head(text);
   body_left_ = head.content_length;
+  chunks_left_ = head.has_chunks;
   replay_ = head.method == "HEAD" ? "HEAD / HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\n\r\n";
   refused_ = false;
   return head;
@@ -141,15 +142,66 @@ std::string Connection::read_body(bool is_asked_for) {
   if (is_asked_for && received_.size() < body_left_) send("HTTP/1.1 100 Continue\r\n\r\n");
   const Awaiting awaiting(awaits_since_);
   const auto deadline = Clock::now() + limits_.body;
-  while (received_.size() < body_left_) {
-    const Received now = receive(deadline, false);
-    if (now == Received::kLate) throw HttpProblem(408, "the body of the request did not arrive in time");
-    if (now != Received::kSome) throw HttpProblem(400, "the body of the request is shorter than its Content-Length");
-  }
+  while (received_.size() < body_left_) receive_body(deadline);
   std::string body = received_.substr(0, body_left_);
   received_.erase(0, body_left_);
   body_left_ = 0;
   return body;
+}
+
+std::string Connection::read_chunks(bool is_asked_for, const std::function<void(size_t)>& takes) {
+  constexpr size_t kMostTrailers = 64;
+  if (is_asked_for && received_.empty()) send("HTTP/1.1 100 Continue\r\n\r\n");
+  const Awaiting awaiting(awaits_since_);
+  const auto deadline = Clock::now() + limits_.body;
+  std::string body;
+  size_t at = 0;  // of what was received; what is before was read
+  while (size_t left = parse_chunk_size(take_line(at, deadline))) {
+    takes(body.size() + left);
+    while (left > 0) {
+      if (at == received_.size()) {
+        received_.clear();
+        at = 0;
+        receive_body(deadline);
+      }
+      const size_t count = std::min(left, received_.size() - at);
+      body.append(received_, at, count);
+      at += count;
+      left -= count;
+    }
+    if (!take_line(at, deadline).empty()) throw HttpProblem(400, "a chunk of the body is longer than it says");
+  }
+  size_t trailers = 0;
+  while (!take_line(at, deadline).empty()) {
+    if (++trailers > kMostTrailers) throw HttpProblem(431, "too many fields behind the body");
+  }
+  received_.erase(0, at);
+  chunks_left_ = false;
+  return body;
+}
+
+std::string Connection::take_line(size_t& at, Clock::time_point deadline) {
+  constexpr size_t kLongest = 8000;
+  constexpr std::string_view kEnd = "\r\n";
+  for (;;) {
+    const size_t end = received_.find(kEnd, at);
+    if (std::min(end, received_.size()) - at > kLongest)
+      throw HttpProblem(400, "a line between the chunks of the body is too long");
+    if (end != std::string::npos) {
+      std::string line = received_.substr(at, end - at);
+      at = end + kEnd.size();
+      return line;
+    }
+    received_.erase(0, at);  // little is left
+    at = 0;
+    receive_body(deadline);
+  }
+}
+
+void Connection::receive_body(Clock::time_point deadline) {
+  const Received now = receive(deadline, false);
+  if (now == Received::kLate) throw HttpProblem(408, "the body of the request did not arrive in time");
+  if (now != Received::kSome) throw HttpProblem(400, "the body of the request is shorter than it says");
 }
 
 bool Connection::is_open() const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -38,8 +39,11 @@ class Connection final : public httplib::Stream {
   /// The body that belongs to the last head; `is_asked_for`: the client waits for a word before it sends it. Throws HttpProblem
   /// (400, 408).
   std::string read_body(bool is_asked_for);
+  /// The same of a body that comes in chunks. `takes` is told how long it is with each chunk, before that is read, and throws
+  /// where it is too long.
+  std::string read_chunks(bool is_asked_for, const std::function<void(size_t)>& takes);
   /// False as long as a body has not been read: what follows on the connection is no request.
-  bool body_was_read() const { return body_left_ == 0; }
+  bool body_was_read() const { return body_left_ == 0 && !chunks_left_; }
   /// False once the client has closed its side, or the connection was shut down.
   bool is_open() const;
   /// Since when the client has owed a request, or the rest of one; nothing while none is awaited. For other threads.
@@ -62,6 +66,10 @@ class Connection final : public httplib::Stream {
   using Clock = std::chrono::steady_clock;
   enum class Received : uint8_t { kSome, kClosed, kLate, kStopped };
   Received receive(Clock::time_point deadline, bool until_stop);
+  /// More of a body. Throws HttpProblem (400, 408).
+  void receive_body(Clock::time_point deadline);
+  /// The next line of what is between the chunks of a body, without its CR LF; `at`: where it begins in what was received.
+  std::string take_line(size_t& at, Clock::time_point deadline);
   void linger() const;
 
   int socket_;
@@ -70,6 +78,7 @@ class Connection final : public httplib::Stream {
   std::string received_;     // beyond the head
   std::string_view replay_;  // for the library to read
   size_t body_left_ = 0;
+  bool chunks_left_ = false;
   bool refused_ = false;                      // bytes may arrive that nobody will read
   std::atomic<Clock::rep> awaits_since_ = 0;  // 0: nothing is awaited
 };

@@ -128,14 +128,16 @@ void check_query(const HttpRequest& request, const HttpRoute& route) {
   }
 }
 
-void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most) {
-  if (route.consumes.empty()) {
-    constexpr size_t kNothing = 16;  // clients that always send a document send {}: it is read, and nobody looks at it
-    if (length > kNothing) throw HttpProblem(413, "this address takes no body");
-    return;
-  }
+void check_length(size_t length, const HttpRoute& route, size_t most) {
+  constexpr size_t kNothing = 16;  // clients that always send a document send {}: it is read, and nobody looks at it
+  if (route.consumes.empty() && length > kNothing) throw HttpProblem(413, "this address takes no body");
   const size_t limit = route.most_body_bytes > 0 ? route.most_body_bytes : most;
   if (length > limit) throw HttpProblem(413, fmt::format("a body of {} bytes; at most {} are taken here", length, limit));
+}
+
+void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most) {
+  check_length(length, route, most);
+  if (route.consumes.empty()) return;
   const std::string coding = lower_case(request.header("Content-Encoding").value_or("identity"));
   if (coding != "identity") throw HttpProblem(415, "send the body as it is, without Content-Encoding");
   const std::string type = request.header("Content-Type").value_or("");

@@ -61,5 +61,7 @@ class Gate {
 void check_query(const HttpRequest& request, const HttpRoute& route);
 /// Media type and size of a body before it is read (415, 413).
 void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most);
+/// Its length alone, as far as it is known.
+void check_length(size_t length, const HttpRoute& route, size_t most);
 
 }  // namespace sluice

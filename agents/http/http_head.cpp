@@ -77,8 +77,20 @@ void parse_header(std::string_view line, HttpHeaders& headers) {
   headers.emplace(line.substr(0, colon), value);
 }
 
+/// Whether the body comes in chunks.
+bool has_chunks(const HttpHead& head) {
+  const auto [begin, end] = head.headers.equal_range("Transfer-Encoding");
+  if (begin == end) return false;
+  if (!head.speaks_chunks) refuse("Transfer-Encoding is of HTTP/1.1");
+  if (head.headers.contains("Content-Length")) refuse("a body has a Content-Length or comes in chunks, not both");
+  std::string coding = begin->second;
+  std::transform(coding.begin(), coding.end(), coding.begin(), HeaderNameLess::lower);
+  if (std::next(begin) != end || coding != "chunked")
+    refuse("of Transfer-Encoding \"chunked\" is known here, and nothing else", 501);
+  return true;
+}
+
 size_t parse_content_length(const HttpHeaders& headers) {
-  if (headers.contains("Transfer-Encoding")) refuse("send the body with a Content-Length, not with Transfer-Encoding", 411);
   const auto [begin, end] = headers.equal_range("Content-Length");
   if (begin == end) return 0;
   const std::string& text = begin->second;
@@ -103,6 +115,7 @@ HttpHead parse_http_head(std::string_view text) {
   if (!text.empty()) refuse("the head of the request has an empty line inside");
   const size_t hosts = head.headers.count("Host");
   if (hosts > 1 || (hosts == 0 && head.persistent)) refuse("one Host header is wanted");
+  head.has_chunks = has_chunks(head);
   head.content_length = parse_content_length(head.headers);
   const auto connection = head.headers.find("Connection");
   if (connection != head.headers.end()) {
@@ -111,6 +124,19 @@ HttpHead parse_http_head(std::string_view text) {
     if (value.find("close") != std::string::npos) head.persistent = false;
   }
   return head;
+}
+
+size_t parse_chunk_size(std::string_view line) {
+  constexpr size_t kMostDigits = 12;
+  constexpr int kHexadecimal = 16;
+  const std::string_view digits = line.substr(0, std::min(line.find_first_of("; \t"), line.size()));
+  const std::string_view rest = trimmed(line.substr(digits.size()));
+  size_t size = 0;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), size, kHexadecimal);
+  const bool is_number =
+      !digits.empty() && digits.size() <= kMostDigits && parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
+  if (!is_number || (!rest.empty() && rest.front() != ';')) refuse("a chunk of the body does not begin with its size");
+  return size;
 }
 
 std::string decode_percent(std::string_view text) {

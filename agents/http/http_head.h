@@ -19,12 +19,17 @@ struct HttpHead {
   bool speaks_chunks = true;  // HTTP/1.1: a body may come in chunks, without a length
   HttpHeaders headers;
   size_t content_length = 0;
+  bool has_chunks = false;  // the body comes in chunks, and nobody knows how long it is
 };
 
 /// Parses a head, its empty last line included. Stricter than RFC 9112 allows, so that no two parsers can disagree about where a
-/// request ends: lines end with CR LF, no folded lines, one Host, at most one Content-Length, no Transfer-Encoding (411).
-/// Throws HttpProblem.
+/// request ends: lines end with CR LF, no folded lines, one Host, one Content-Length or one "Transfer-Encoding: chunked", never
+/// both. Throws HttpProblem; 501 for another coding.
 HttpHead parse_http_head(std::string_view text);
+
+/// The size that the line before a chunk says, without its CR LF. What stands behind a ";" is not looked at. Throws HttpProblem
+/// (400).
+size_t parse_chunk_size(std::string_view line);
 
 /// `text` with %XX decoded. Throws HttpProblem (400) for a broken escape, a control character or invalid UTF-8.
 std::string decode_percent(std::string_view text);

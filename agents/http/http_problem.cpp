@@ -57,6 +57,13 @@ nlohmann::json HttpProblem::document() const {
   return document;
 }
 
+HttpResponse problem_response(const HttpProblem& problem) {
+  HttpResponse response;
+  response.content_type = "application/problem+json";
+  response.body = json_text(problem.document());
+  return response;
+}
+
 std::string json_text(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

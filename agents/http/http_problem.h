@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "agents/http/http_message.h"
+
 namespace sluice {
 
 /// The reason phrase of an HTTP status that the server gives ("Not Found").
@@ -33,6 +35,9 @@ class HttpProblem : public std::runtime_error {
   nlohmann::json members_ = nlohmann::json::object();
   std::map<std::string, std::string> headers_;
 };
+
+/// The document as an answer, but for its status and its header fields.
+HttpResponse problem_response(const HttpProblem& problem);
 
 /// `value` as text; bytes that are no UTF-8 are replaced.
 std::string json_text(const nlohmann::json& value);

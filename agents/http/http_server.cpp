@@ -28,6 +28,10 @@ HttpServer::~HttpServer() = default;
 
 void HttpServer::add(HttpRoute route) { listener_->router.add(std::move(route)); }
 
+void HttpServer::refuse_by(std::string prefix, std::function<HttpResponse(const HttpProblem&)> refuse) {
+  listener_->refuse_by(std::move(prefix), std::move(refuse));
+}
+
 const Router& HttpServer::router() const { return listener_->router; }
 
 void HttpServer::bind() { listener_->bind(); }

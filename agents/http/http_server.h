@@ -46,6 +46,9 @@ class HttpServer {
 
   /// Before `start`. Throws InternalError for a route that is wrong.
   void add(HttpRoute route);
+  /// Before `start`: how whoever asks for an address that begins with `prefix`, and has no route or none yet, is refused, and
+  /// whoever did not come as far as an address. Problem documents where this is not called.
+  void refuse_by(std::string prefix, std::function<HttpResponse(const HttpProblem&)> refuse);
   const Router& router() const;
 
   /// Takes the address, so that `start` cannot fail for it; clients that come before `start` wait. Throws InputError if it cannot

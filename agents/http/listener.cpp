@@ -16,15 +16,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kMostRequests = 1000;  // of one connection
 
-/// What the server says where the HTTP library does not come to speak.
-std::string bare_answer(const HttpProblem& problem) {
-  const std::string body = json_text(problem.document());
-  return fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n"
-      "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{}",
-      problem.status(), problem.title(), body.size(), body);
-}
-
 }  // namespace
 
 HttpServer::Listener::Listener(const HttpServerOptions& options)
@@ -127,6 +118,14 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
   return true;
 }
 
+std::string HttpServer::Listener::bare_answer(const HttpProblem& problem) const {
+  const HttpResponse response = refuse_ ? refuse_(problem) : problem_response(problem);
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n"
+      "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{}",
+      problem.status(), problem.title(), response.content_type, response.body.size(), response.body);
+}
+
 void HttpServer::Listener::make_room(const std::string& newcomer) {
   constexpr Milliseconds kPatience(250);  // with a client that has just come, or been answered
   const auto too_long = Clock::now() - kPatience;
@@ -173,7 +172,7 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool
   {
     const std::lock_guard lock(mutex_);
     current = &connections_.at(std::this_thread::get_id());
-    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0, {}};
+    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0, {}, 0};
     open = connections_.size();
   }
   // Where threads become few, nobody keeps one for a request that may never come.

@@ -31,6 +31,10 @@ class HttpServer::Listener final : public httplib::Server {
   void start();
   void stop_serving();
   int port() const { return port_; }
+  void refuse_by(std::string prefix, std::function<HttpResponse(const HttpProblem&)> refuse) {
+    refused_prefix_ = std::move(prefix);
+    refuse_ = std::move(refuse);
+  }
 
   Router router;
 
@@ -47,6 +51,7 @@ class HttpServer::Listener final : public httplib::Server {
     const HttpRoute* route = nullptr;         // or one of the same address, which knows how its clients are refused
     int status = 0;                           // of the answer, for the log
     std::vector<std::shared_ptr<void>> held;  // room for large bodies, until the answer is sent
+    size_t held_bytes = 0;                    // of these, for the request's
   };
 
   // Of one connection, in its thread.
@@ -59,19 +64,24 @@ class HttpServer::Listener final : public httplib::Server {
   bool serve_one(Connection& connection, HttpHead head, bool is_last);
   void answer(Current& current, httplib::Response& response);
   HttpResponse handle(Current& current);
-  /// Takes room for the body of a request before it is read. Throws HttpProblem (503).
-  void hold_body(Current& current);
+  std::string read_body(Current& current, const HttpRoute& route);
+  /// Takes room for the body of a request before so many bytes of it are read. Throws HttpProblem (503).
+  void hold_body(Current& current, size_t length);
   /// Frees the body, and gives its room to others.
   static void release_body(Current& current);
   /// Takes room for an answer until it is sent; where there is none the answer says so instead.
   void hold_answer(Current& current, HttpResponse& answer);
   HttpResponse options_answer(const Current& current, const Router::Match& match) const;
   HttpResponse refusal(const Current& current, const HttpProblem& problem) const;
+  /// What is said where the HTTP library does not come to speak.
+  std::string bare_answer(const HttpProblem& problem) const;
   bool send_stream(BodyStream& stream, const Connection& connection, httplib::DataSink& sink) const;
   void log_request(const Current& current, Clock::time_point started) const;
   bool is_wanted(const Connection& connection) const { return !expired_ && connection.is_open(); }
 
   const HttpServerOptions& options_;
+  std::string refused_prefix_;
+  std::function<HttpResponse(const HttpProblem&)> refuse_;  // where there is no route; null: problem documents
   Gate gate_;
   OpenStreams streams_;
   BytesInHand bytes_in_hand_;

@@ -42,7 +42,7 @@ Message parse_message(const json& document) {
   if (!method->is_string()) refuse(fmt::format("\"method\" is {}; a string is wanted", excerpt(*method)));
   message.method = method->get<std::string>();
   const auto params = document.find("params");
-  if (params != document.end()) {
+  if (params != document.end() && !params->is_null()) {
     if (!params->is_object()) refuse(fmt::format("\"params\" is {}; an object is wanted", excerpt(*params)));
     message.params = *params;
   }

@@ -103,8 +103,8 @@ TEST_F(ChatPromptWithTemplate, IsEncodedAsItIsWritten) {
 TEST_F(ChatPromptWithTemplate, SegmentsAreTokenisedByThemselves) {
   ChatMessage message{"user", "See a page, and a page!"};
   message.segments = {{4, 6, "docs"}, {16, 6, ""}};
-  const ChatPrompt::Encoded plain = prompt_->encode({{"user", message.content}}, {}, 1000);
-  const ChatPrompt::Encoded encoded = prompt_->encode({message}, {}, 1000);
+  const ChatPrompt::Encoded plain = prompt_->encode({{"user", message.content}}, {}, {4096, 1000});
+  const ChatPrompt::Encoded encoded = prompt_->encode({message}, {}, {4096, 1000});
   EXPECT_EQ(encoded.tokens, plain.tokens) << "of bytes that is the same";
   EXPECT_TRUE(plain.segments.empty());
   ASSERT_EQ(encoded.segments.size(), 2U);
@@ -113,13 +113,14 @@ TEST_F(ChatPromptWithTemplate, SegmentsAreTokenisedByThemselves) {
     const std::vector<int32_t> tokens(encoded.tokens.begin() + segment.first, encoded.tokens.begin() + segment.end);
     EXPECT_EQ(tokens, tokenizer_.encode_as_written("a page"));
   }
-  EXPECT_THROW(prompt_->encode({message}, {}, 30), HttpProblem) << "too long";
+  EXPECT_THROW(prompt_->encode({message}, {}, {4096, 30}), HttpProblem) << "too long";
   // Where there is no template, what the tokenizer puts around a text goes around all of it.
   const ChatPrompt untold(tokenizer_, nullptr);
-  EXPECT_EQ(untold.encode({message}, {}, 1000).tokens, untold.encode({{"user", message.content}}, {}, 1000).tokens);
+  EXPECT_EQ(untold.encode({message}, {}, {4096, 1000}).tokens,
+            untold.encode({{"user", message.content}}, {}, {4096, 1000}).tokens);
   ChatMessage pretends{"user", "a<|im_end|>"};
   pretends.segments = {{0, pretends.content.size(), ""}};
-  EXPECT_THROW(prompt_->encode({pretends}, {}, 1000), HttpProblem);
+  EXPECT_THROW(prompt_->encode({pretends}, {}, {4096, 1000}), HttpProblem);
 }
 
 TEST_F(ChatPromptWithTemplate, ATemplateWritesEachSegmentOnce) {
@@ -127,7 +128,7 @@ TEST_F(ChatPromptWithTemplate, ATemplateWritesEachSegmentOnce) {
   message.segments = {{0, 6, ""}};
   for (const char* source : {"{{ messages[0].content }}{{ messages[0].content }}<|im_end|>", "none of it<|im_end|>"}) {
     const ChatPrompt prompt(tokenizer_, std::make_unique<ChatTemplate>(source, "t", SpecialTokenTexts{}));
-    EXPECT_THROW(prompt.encode({message}, {}, 1000), HttpProblem) << source;
+    EXPECT_THROW(prompt.encode({message}, {}, {4096, 1000}), HttpProblem) << source;
   }
 }
 

@@ -36,6 +36,31 @@ TEST(CompletionRequest, ReadsEveryFormOfPrompt) {
   EXPECT_EQ(parse(Json::parse(R"({"prompt": [[1], [2, 3]]})")).tokens, (std::vector<std::vector<int32_t>>{{1}, {2, 3}}));
 }
 
+TEST(CompletionRequest, TakesWhatClientsWithToolsSendAndAsksForNothing) {
+  const auto accepted = [](const char* body) { return refused_field(body, CompletionKind::kChat) == "accepted"; };
+  EXPECT_TRUE(accepted(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[]},
+                                       {"role":"user","content":"b"}]})"));
+  EXPECT_TRUE(accepted(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":null}]})"));
+  EXPECT_TRUE(accepted(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}],"tool_choice":"none"})"));
+  EXPECT_TRUE(accepted(R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],"function_call":"none"})"));
+  EXPECT_FALSE(accepted(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}],"tool_choice":"auto"})"));
+  EXPECT_FALSE(accepted(R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],"tool_choice":"none"})"));
+  EXPECT_FALSE(accepted(R"({"messages":[{"role":"user","content":null}]})"));
+  EXPECT_FALSE(accepted(R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}]})"));
+}
+
+TEST(CompletionRequest, JoinsTextsOfAMessageByLines) {
+  const auto content = [](const Json& parts) {
+    return parse({{"messages", {{{"role", "user"}, {"content", parts}}}}}, CompletionKind::kChat).messages.at(0);
+  };
+  const auto text = [](const char* said) { return Json{{"type", "text"}, {"text", said}}; };
+  const Json segment = {{"type", "segment"}, {"text", "[s]"}};
+  EXPECT_EQ(content({text("a"), text("b"), text("")}).content, "a\nb\n");
+  const ChatMessage mixed = content({text("a"), segment, text("b"), text("c"), segment});
+  EXPECT_EQ(mixed.content, "a[s]b\nc[s]") << "whoever marks segments writes what stands between";
+  EXPECT_EQ(mixed.segments.at(1).first, 7U);
+}
+
 TEST(CompletionRequest, ReadsOptionsAndTheirDefaults) {
   const CompletionRequest plain = parse({{"prompt", "a"}});
   EXPECT_EQ(plain.sampling.temperature, 1);

@@ -84,6 +84,79 @@ TEST_F(HttpConnections, CutsOffBodiesThatDoNotCome) {
   EXPECT_EQ(status_of(polite.read_until("0123456789")), 200);
 }
 
+TEST_F(HttpConnections, TakesBodiesInChunks) {
+  options.body_timeout = 300ms;
+  options.most_body_bytes = 4096;
+  start();
+  const std::string head =
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+  const std::string last = head + "Connection: close\r\n\r\n";
+  const std::string answer = send(last + "3\r\n[1,\r\n5;a=b\r\n\"\r\n\"]\r\n0\r\nTrailer: ignored\r\n\r\n");
+  EXPECT_EQ(status_of(answer), 200) << answer;
+  EXPECT_TRUE(answer.ends_with("[1,\"\r\n\"]")) << answer;
+  // What follows is the next request, and nothing else is.
+  const std::string both = send(head + "\r\n2\r\n{}\r\n0\r\n\r\n" + last + "4\r\nnull\r\n0\r\n\r\n");
+  EXPECT_EQ(status_of(both), 200);
+  EXPECT_TRUE(both.ends_with("null")) << both;
+  const std::pair<std::string, int> wrong[] = {
+      {"2\r\n{}0\r\n\r\n", 400},      // longer than it says
+      {"2\n{}\n0\n\n", 408},          // no line ends
+      {"x\r\n{}\r\n0\r\n\r\n", 400},  // no size
+      {"2\r\n{}\r\n", 408},           // no end
+      {"1001\r\n", 413},              // too long, before it is there
+      {"fffffffffff\r\n", 413},
+      {"800\r\n" + std::string(0x800, ' ') + "\r\n801\r\n", 413},  // together
+      {"1;" + std::string(9000, 'a'), 400},
+      {"0\r\n" +
+           [] {
+             std::string fields;
+             for (int i = 0; i < 100; ++i) fields += "A: b\r\n";
+             return fields;
+           }() +
+           "\r\n",
+       431},
+  };
+  for (const auto& [body, status] : wrong) EXPECT_EQ(status_of(send(last + body)), status) << body.substr(0, 40);
+  RawClient polite(server->port());
+  polite.send(head + "Expect: 100-continue\r\n\r\n");
+  EXPECT_EQ(status_of(polite.read_until("\r\n\r\n")), 100);
+  polite.send("1\r\n7\r\n0\r\n\r\n");
+  EXPECT_EQ(status_of(polite.read_until("7")), 200);
+  // A body that is not wanted is no second request.
+  const std::string get = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string smuggled =
+      send("POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2c\r\n" + get + "\r\n0\r\n\r\n");
+  EXPECT_EQ(status_of(smuggled), 404);
+  EXPECT_EQ(smuggled.find("HTTP/1.1", 8), std::string::npos) << smuggled;
+}
+
+TEST_F(HttpConnections, ABodyWithoutEndIsRefusedSoonHoweverSmallItsChunks) {
+  options.most_body_bytes = size_t{1} << 20;
+  start();
+  const RawClient client(server->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::string many;
+  for (int i = 0; i < 10'000; ++i) many += "1\r\n \r\n";
+  const auto begun = Clock::now();
+  int sent = 0;
+  while (sent < 1000 && client.send(many)) ++sent;
+  EXPECT_LT(sent, 1000);
+  EXPECT_LT(Clock::now() - begun, 2s);
+  EXPECT_EQ(status_of(client.read_all()), 413);
+}
+
+TEST_F(HttpConnections, StreamsToClientsOfHttp10) {
+  start();
+  events->push({"one", {}, {}});
+  const RawClient client(server->port());
+  client.send("GET /events HTTP/1.0\r\n\r\n");
+  const std::string answer = client.read_until("data: one\n\n");
+  EXPECT_EQ(status_of(answer), 200) << answer;
+  EXPECT_EQ(answer.find("Transfer-Encoding"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("Connection: close"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\ndata: one\n\n")) << answer;
+}
+
 TEST_F(HttpConnections, KeepsConnectionsAndTakesRequestsInARow) {
   start();
   const RawClient raw(server->port());

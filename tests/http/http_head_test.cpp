@@ -55,7 +55,15 @@ TEST(HttpHead, RefusesWhatParsersCouldReadDifferently) {
       {"POST / HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n", 400},
       {"POST / HTTP/1.1\r\n" + host + "Content-Length: 1, 1\r\n\r\n", 400},
       {"POST / HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n", 411},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n", 200},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: Chunked\r\n\r\n", 200},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked, identity\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: xchunked\r\n\r\n", 501},
+      {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
       {"GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n" + host + "\r\n", 414},
       {"GET / HTTP/1.1\r\n" + host + "A: " + std::string(9000, 'a') + "\r\n\r\n", 431},
   };
@@ -63,6 +71,16 @@ TEST(HttpHead, RefusesWhatParsersCouldReadDifferently) {
   std::string many = "GET / HTTP/1.1\r\n" + host;
   for (int i = 0; i < 120; ++i) many += "A: b\r\n";
   EXPECT_EQ(status_of_head(many + "\r\n"), 431);
+}
+
+TEST(HttpHead, ReadsSizesOfChunks) {
+  EXPECT_EQ(parse_chunk_size("0"), 0U);
+  EXPECT_EQ(parse_chunk_size("1aF"), 0x1afU);
+  EXPECT_EQ(parse_chunk_size("000000000010"), 16U);
+  EXPECT_EQ(parse_chunk_size("a;name=value"), 10U);
+  EXPECT_EQ(parse_chunk_size("a ; name=\"v;w\""), 10U);
+  for (const char* line : {"", ";", " 5", "-1", "+1", "0x5", "5g", "5 6", "1111111111111", "\t"})
+    EXPECT_THROW(parse_chunk_size(line), HttpProblem) << line;
 }
 
 TEST(HttpHead, DecodesPercentAndQueries) {

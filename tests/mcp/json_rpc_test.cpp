@@ -34,7 +34,7 @@ TEST_F(JsonRpc, WhatIsNoMessageIsAnInvalidRequest) {
        {"1", "\"ping\"", "null", "{}", R"({"id": 1, "method": "ping"})", R"({"jsonrpc": "1.0", "id": 1, "method": "ping"})",
         R"({"jsonrpc": 2.0, "id": 1, "method": "ping"})", R"({"jsonrpc": "2.0", "id": 1})",
         R"({"jsonrpc": "2.0", "id": 1, "method": 5})", R"({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]})",
-        R"({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": null})"}) {
+        R"({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": "a"})"}) {
     refusal(body, kInvalidRequest);
   }
 }
