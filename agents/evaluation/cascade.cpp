@@ -146,6 +146,12 @@ class Cascade {
       } catch (const DeviceMemoryError& error) {
         throw ResourceError(fmt::format("no memory is left for traces: {}", error.what()));
       } catch (const InputError& error) {
+        // Where a model is asked, too, it is judged by that.
+        if (context_ == nullptr) {
+          entrant.stop(FlowStatus::kRejectedStatic, "traces", error.what());
+          entrant.report.hint = error.hint();
+          return;
+        }
         entrant.report.untraced = error.what();
         entrant.report.untraced_hint = error.hint();
       }

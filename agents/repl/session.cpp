@@ -117,7 +117,7 @@ std::string Session::run_statements(const Entry& entry) {
                     "for example return sluice.topk(s, {k = 8}); without return it is shown");
   }
   // What cannot stand together is refused where it is typed.
-  if (candidate.selection() && seen.kind == Inspection::Kind::kPattern && !seen.graph.patterns.empty())
+  if (candidate.selection() && seen.kind == Inspection::Kind::kPattern && (!seen.graph.patterns.empty() || candidate.evicts()))
     static_cast<void>(traced(candidate.script()));
   if (selects) text += show(seen, candidate, false);
   draft_ = std::move(candidate);

@@ -28,7 +28,7 @@ void require_all_tokens(const FlowGraph& traced) {
       traced.eviction->where,
       fmt::format("flow \"{}\" evicts tokens as a prompt grows, and a recorded layer has the queries of its last steps alone",
                   traced.name),
-      "sluice eval asks a model with it, and sluice bench serve times it");
+      "what it loses is told by a model that answers under it: sluice eval without --traces");
 }
 
 Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern) {

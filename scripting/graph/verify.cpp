@@ -301,7 +301,9 @@ void verify(const FlowGraph& graph) {
 void verify_unfinished(const FlowGraph& graph) {
   verify_parts(graph, Work::kAll);
   verifying::verify_eviction(graph);
-  if (!graph.sources.empty() && !awaits_saves(graph)) verifying::verify_attention(graph);
+  if (graph.sources.empty() || awaits_saves(graph)) return;
+  verifying::verify_attention(graph);
+  verifying::verify_tails(graph);
 }
 
 void verify_planned(const FlowGraph& graph) {

@@ -310,6 +310,9 @@ bool preserves(const Arguments& arguments, Options& options) {
 }
 
 Value cover(const Arguments& arguments, const Function&) {
+  if (arguments.builder().stage() != Stage::kIndex)
+    arguments.fail("belongs in flow.index",
+                   "it says what is attended to: function flow.index(q, c) ... return sluice.cover{...} end");
   arguments.expect_at_most(1, kCoverUsage);
   if (!arguments.has(0)) arguments.fail("wants a table of options", kCoverUsage);
   Options options(arguments, arguments.at(0), kCoverUsage);

@@ -60,6 +60,44 @@ bool mentions(const std::vector<Token>& tokens, const std::set<std::string>& nam
   return false;
 }
 
+/// Names that statements use, but as members, and not those that they begin by assigning.
+std::set<std::string> used_names(std::string_view statements) {
+  const std::vector<Token> tokens = tokens_of(statements);
+  std::set<std::string> names;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_member = i > 0 && (tokens[i - 1].is(".") || tokens[i - 1].is(":"));
+    const bool is_target = tokens[i].depth == 0 && i + 1 < tokens.size() && tokens[i + 1].is("=");
+    if (tokens[i].kind == Token::Kind::kName && !is_member && !is_target) names.emplace(tokens[i].text);
+  }
+  return names;
+}
+
+std::set<std::string> defined_names(std::string_view statements) {
+  std::set<std::string> names;
+  add_names(statements, names);
+  return names;
+}
+
+bool have_one_in_common(const std::set<std::string>& one, const std::set<std::string>& other) {
+  return std::any_of(one.begin(), one.end(), [&](const std::string& name) { return other.contains(name); });
+}
+
+bool has_word(const std::vector<Token>& tokens, std::string_view word) {
+  return std::any_of(tokens.begin(), tokens.end(), [&](const Token& token) { return token.is(word); });
+}
+
+/// Whether lines call one of the functions that change what is kept.
+bool calls(const Entry& entry, std::string_view function) { return has_word(tokens_of(entry.text), function); }
+
+/// Whether all that lines do is to say who leaves: sluice.evict(...), or NAME:evict(...).
+bool is_eviction(const Entry& entry) {
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  const bool begins = begins_with(tokens, 1, {".", "evict", "("}) || begins_with(tokens, 1, {":", "evict", "("});
+  if (!begins) return false;
+  const auto end = std::find_if(tokens.begin() + 4, tokens.end(), [](const Token& token) { return token.depth == 0; });
+  return end != tokens.end() && end + 1 == tokens.end();
+}
+
 void append_own(Script& script, const std::string& line) {
   script.text += line + "\n";
   script.origins.emplace_back();
@@ -140,12 +178,18 @@ void Draft::add_function(const Entry& whole, const Function& function) {
   target.parameters = part_of(whole, function.parameters_begin, function.parameters_end).text;
   target.entries.clear();
   target.result.reset();
+  target.whole = 1;
   const Entry body = part_of(whole, function.body_begin(), function.body_end);
   if (&target == &cache_) {
     for (Entry& entry : split_at_members(body)) target.entries.push_back(std::move(entry));
     return;
   }
   auto [lines, result] = split_result(body);
+  if (&target == &after_) {
+    after_names_ = defined_names(lines.text);
+  } else {
+    for (const std::string& name : defined_names(lines.text)) after_names_.erase(name);
+  }
   if (!lines.text.empty()) target.entries.push_back(std::move(lines));
   target.result = std::move(result);
 }
@@ -186,7 +230,13 @@ void Draft::add_cache_line(const Entry& entry, const std::string& member) {
 
 void Draft::add_lines(const Entry& entry) {
   auto [lines, result] = split_result(entry);
-  if (result && result->text != variable_) index_.result = std::move(result);  // return flow ends a flow that was typed
+  if (result && result->text != variable_) {  // return flow ends a flow that was typed
+    if (follows_attention(*result)) {
+      throw FlowError(result->where, "flow.index returns what is attended to, and this follows attention",
+                      "keep it as a state, c.NAME:save(x), which the next step reads");
+    }
+    index_.result = std::move(result);
+  }
   if (lines.text.empty()) return;
   if (const std::string member = member_assigned_at(lines, 0); !member.empty()) {
     for (const Entry& piece : split_at_members(lines)) add_cache_line(piece, member_assigned_at(piece, 0));
@@ -194,9 +244,19 @@ void Draft::add_lines(const Entry& entry) {
     top_.push_back(std::move(lines));
   } else if (names_patterns(lines)) {
     add_pattern_line(lines);
+  } else if (follows_attention(lines)) {
+    add_after_line(lines);
   } else {
-    (follows_attention(lines) ? after_ : index_).entries.push_back(std::move(lines));
+    for (const std::string& name : defined_names(lines.text)) after_names_.erase(name);
+    index_.entries.push_back(std::move(lines));
   }
+}
+
+/// Who leaves is said once: a line that says it anew takes the place of one that did nothing else.
+void Draft::add_after_line(const Entry& lines) {
+  if (is_eviction(lines)) std::erase_if(after_.entries, is_eviction);
+  after_names_.merge(defined_names(lines.text));
+  after_.entries.push_back(lines);
 }
 
 std::string Draft::mass_name() const {
@@ -205,9 +265,40 @@ std::string Draft::mass_name() const {
 }
 
 bool Draft::follows_attention(const Entry& entry) const {
-  std::set<std::string> names = {mass_name()};
-  for (const Entry& known : after_.entries) add_names(known.text, names);
-  return mentions(tokens_of(entry.text), names);
+  std::set<std::string> names = after_names_;
+  names.insert(mass_name());
+  if (have_one_in_common(used_names(entry.text), names) || calls(entry, "evict")) return true;
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  const auto has_tail = [&](size_t i) { return begins_with(tokens, i, {"tail", "="}); };
+  bool saves = false;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    saves = saves || tokens[i].is("save");
+    if (saves && has_tail(i)) return true;
+  }
+  return false;
+}
+
+std::vector<Entry> Draft::lines_for_after(const std::optional<Entry>& result, bool saves) const {
+  std::set<std::string> wanted;
+  const auto want = [&](const Entry& entry) { wanted.merge(used_names(entry.text)); };
+  std::set<std::string> own;
+  for (const Entry& entry : after_.entries) {
+    want(entry);
+    add_names(entry.text, own);
+  }
+  if (result) want(*result);
+  for (const std::string& name : own) wanted.erase(name);
+  std::vector<Entry> lines;
+  for (size_t i = index_.entries.size(); i-- > index_.whole;) {
+    const Entry& entry = index_.entries[i];
+    const bool is_saved = calls(entry, "save");
+    const bool is_wanted = is_saved ? saves : have_one_in_common(defined_names(entry.text), wanted);
+    if (!is_wanted) continue;
+    want(entry);
+    lines.push_back(entry);
+  }
+  std::reverse(lines.begin(), lines.end());
+  return lines;
 }
 
 std::set<std::string> Draft::stage_names() const {
@@ -270,10 +361,14 @@ bool Draft::assigns_pattern() const {
 }
 
 bool Draft::evicts() const {
-  return std::any_of(after_.entries.begin(), after_.entries.end(), [](const Entry& entry) {
-    const std::vector<Token> tokens = tokens_of(entry.text);
-    return std::any_of(tokens.begin(), tokens.end(), [](const Token& token) { return token.is("evict"); });
-  });
+  return std::any_of(after_.entries.begin(), after_.entries.end(), [](const Entry& entry) { return calls(entry, "evict"); });
+}
+
+bool Draft::leaves_index_out() const {
+  if (index_.result || index_.entries.empty() || !is_whole()) return false;
+  // Values that were looked at are no part of a flow; what is saved is.
+  const auto saves = [](const Entry& entry) { return calls(entry, "save"); };
+  return evicts() || std::none_of(index_.entries.begin(), index_.entries.end(), saves);
 }
 
 /// Takes `flow.pattern = EXPRESSION` away, wherever it stands. Lines keep their numbers.
@@ -325,11 +420,12 @@ void Draft::set_page(int tokens) {
                    "it is written sluice.flow { name = ..., page = 16 }");
 }
 
-void Draft::append_function(Script& script, const Stage& stage, const std::optional<Entry>& result) const {
-  if (stage.entries.empty() && !result) return;
+void Draft::append_function(Script& script, const Stage& stage, const std::vector<Entry>& entries,
+                            const std::optional<Entry>& result) const {
+  if (entries.empty() && !result) return;
   append_own(script, fmt::format("\nfunction {}.{}({})", variable_, stage.name, stage.parameters));
   script.origins.emplace_back();
-  for (const Entry& entry : stage.entries) append(script, entry, "  ");
+  for (const Entry& entry : entries) append(script, entry, "  ");
   if (result) append(script, *result, "  ", "return ");
   append_own(script, "end");
 }
@@ -337,9 +433,17 @@ void Draft::append_function(Script& script, const Stage& stage, const std::optio
 Script Draft::build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const {
   Script script;
   for (const Entry& entry : top_) append(script, entry, "");
-  append_function(script, cache_, std::nullopt);
-  if (of_index || !leaves_index_out()) append_function(script, index_, of_index);
-  append_function(script, after_, of_after);
+  append_function(script, cache_, cache_.entries, std::nullopt);
+  const bool saves_after = evicts() && !index_.result;
+  if (of_index || !leaves_index_out()) {
+    std::vector<Entry> entries = index_.entries;
+    if (saves_after) std::erase_if(entries, [](const Entry& entry) { return calls(entry, "save"); });
+    append_function(script, index_, entries, of_index);
+  }
+  std::vector<Entry> entries;
+  if (!after_.entries.empty() || of_after) entries = lines_for_after(of_after, saves_after);
+  entries.insert(entries.end(), after_.entries.begin(), after_.entries.end());
+  append_function(script, after_, entries, of_after);
   append_own(script, fmt::format("\nreturn {}", variable_));
   script.origins.emplace_back();
   return script;
@@ -349,6 +453,10 @@ Script Draft::script() const { return build(index_.result, after_.result); }
 
 Script Draft::script_returning(const Entry& expression) const {
   if (!follows_attention(expression)) return build(expression, after_.result);
+  if (is_eviction(expression) && evicts()) {  // it would take the place of another
+    Draft without = *this;
+    if (std::erase_if(without.after_.entries, is_eviction) > 0) return without.script_returning(expression);
+  }
   Script script = build(index_.result, expression);
   script.asked = sluice::Stage::kAfter;
   return script;

@@ -30,8 +30,12 @@ struct Script {
 ///   flow.pattern = ...                                       lines that name patterns, and nothing of a stage
 ///   function flow.cache(c)  ...  end                         lines that begin with c.NAME =
 ///   function flow.index(q, c)  ...  return RESULT  end       all others
-///   function flow.after(q, c, mass)  ...  end                lines that name what attention gave, or what such lines define
+///   function flow.after(q, c, mass)  ...  end                lines that name what attention gave or what such lines define, that
+///                                                            say who leaves, or save a summary behind a tail
 ///   return flow
+///
+/// Lines of the index stage that those of the after stage need stand there, too. Where a flow says who leaves and selects
+/// nothing, what lines save is saved in the after stage: there is no other.
 class Draft {
  public:
   /// An empty flow: it selects nothing.
@@ -62,7 +66,7 @@ class Draft {
   bool is_whole() const { return index_.result || assigns_pattern() || evicts(); }
   /// Whether lines of the index stage are no part of the flow: it is whole without them, and they are values that somebody
   /// looked at.
-  bool leaves_index_out() const { return !index_.result && !index_.entries.empty() && is_whole(); }
+  bool leaves_index_out() const;
 
  private:
   struct Stage {
@@ -70,6 +74,7 @@ class Draft {
     std::string parameters;
     std::vector<Entry> entries;
     std::optional<Entry> result;  // an expression
+    size_t whole = 0;             // entries that are a function's body, and come first
   };
   struct Function;
 
@@ -87,6 +92,9 @@ class Draft {
   std::string mass_name() const;
   /// Whether lines belong into the after stage.
   bool follows_attention(const Entry& entry) const;
+  void add_after_line(const Entry& lines);
+  /// Lines of the index stage that these need, which stand in the after stage with `result`; and with `saves` those that save.
+  std::vector<Entry> lines_for_after(const std::optional<Entry>& result, bool saves) const;
   /// Names that only the index and after stages have: their parameters, and what follows from these.
   std::set<std::string> stage_names() const;
   /// Whether lines name patterns, or what such lines define, and nothing of the stages.
@@ -94,13 +102,15 @@ class Draft {
   std::string member_assigned_at(const Entry& entry, size_t offset) const;
   std::vector<Entry> split_at_members(const Entry& entry) const;
   Script build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const;
-  void append_function(Script& script, const Stage& stage, const std::optional<Entry>& result) const;
+  void append_function(Script& script, const Stage& stage, const std::vector<Entry>& entries,
+                       const std::optional<Entry>& result) const;
 
   std::string variable_ = "flow";
   std::vector<Entry> top_;
   Stage cache_{"cache", "c", {}, std::nullopt};
   Stage index_{"index", "q, c", {}, std::nullopt};
   Stage after_{"after", "q, c, mass", {}, std::nullopt};
+  std::set<std::string> after_names_;  // whose last definition is a line of the after stage
 };
 
 }  // namespace sluice::repl

@@ -93,7 +93,11 @@ const std::vector<OperatorReference>& composed() {
       {"extent", "sluice.extent(x, axis)", "cache, index and after", "", "the extent as a Lua number; not of page"},
       {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass =, recompute = }", "", "",
        "declares the flow, outside its stages"},
+      {"mass", "flow.after(q, c, mass)", "after", "[page, token, head]",
+       "what attention gave each token: of a head 1 in all, 0 where it did not look"},
       {"parameter", "sluice.parameter(name, value)", "", "", "a number, a text or one of a list, which may be set from outside"},
+      {"variant", "local other = flow.variant(name)", "", "",
+       "another program of the flow, with stages of its own, for the layers that `layers` gives its name"},
   };
   return functions;
 }
@@ -162,13 +166,13 @@ std::vector<OperatorReference> operator_references() {
 
 std::string operator_list() {
   std::string text;
-  for (const std::string_view stages : {"cache, index and after", "cache", "index and after", "index"}) {
+  const std::vector<OperatorReference> references = operator_references();
+  for (const std::string_view stages : {"cache, index and after", "cache", "index and after", "index", "after", ""}) {
     std::string line;
-    for (const OpInfo& info : all_ops()) {
-      if (stages_of(info) != stages) continue;
-      for (const std::string& name : lua_names(info)) line += " " + name;
+    for (const OperatorReference& reference : references) {
+      if (reference.stage == stages) line += " " + reference.name;
     }
-    text += fmt::format("{}:{}\n", stages, line);
+    text += fmt::format("{}:{}\n", stages.empty() ? "outside stages" : stages, line);
   }
   text += "patterns:";
   for (const OperatorReference& reference : patterns()) text += " " + reference.name;

@@ -364,7 +364,6 @@ TEST_F(ReplSession, RefusesWhoLeavesWhereItIsTyped) {
   typed.run("heavy = mass:sum('head')");
   typed.run("sluice.evict(heavy, {budget = 64})");
   EXPECT_NE(refusal(typed, "flow.pattern = sluice.pattern.window(512)").find("evict"), std::string::npos);
-  EXPECT_NE(refusal(typed, "sluice.evict(heavy, {budget = 64})").find("says who leaves already"), std::string::npos);
 }
 
 TEST_F(ReplSession, AFlowThatForgetsIsWholeWithoutASelection) {
@@ -392,6 +391,86 @@ TEST_F(ReplSession, AFlowThatForgetsIsWholeWithoutASelection) {
     typed.run(std::string(":load ") + shipped);
     EXPECT_NE(typed.run(":plan").find("evict by"), std::string::npos) << shipped;
   }
+}
+
+TEST_F(ReplSession, LinesStandWhereTheFlowWantsThem) {
+  const auto typed = [&](std::initializer_list<const char*> lines) {
+    auto written = std::make_unique<Session>(session());
+    for (const char* line : lines) written->run(line);
+    return written;
+  };
+  const auto is_flow = [&](Session& written) {
+    try {
+      written.run(":plan");
+      const std::string flow = written.run(":flow");
+      return traced(flow).name == "repl";
+    } catch (const InputError& error) {
+      ADD_FAILURE() << error.what() << "\n" << written.run(":flow");
+      return false;
+    }
+  };
+  // A state that is saved twice is refused, and nothing else is.
+  const auto twice =
+      typed({"sluice.evict(mass:sum('head'), {budget = 300})", "c.t = sluice.cfill(0, {'token'})", "c.t:save(c.t + 1)"});
+  EXPECT_NE(refusal(*twice, "c.t:save(c.t + mass:sum('head'))").find("saved already"), std::string::npos);
+  EXPECT_EQ(twice->run("5"), "5\n");
+  EXPECT_TRUE(is_flow(*twice));
+  const auto under = typed({"flow.pattern = sluice.pattern.window(100)", "c.h = sluice.cfill(0, {'dim'})", "c.h:save(c.h + 1)"});
+  EXPECT_NE(refusal(*under, "c.h:save(c.h + 2)").find("saved already"), std::string::npos);
+  EXPECT_EQ(under->run("5"), "5\n");
+  // Who leaves need not follow from masses, and may be told before or after what it needs.
+  EXPECT_TRUE(is_flow(*typed({"sluice.evict(c.k:l2norm('dim'), {budget = 300})"})));
+  EXPECT_TRUE(is_flow(
+      *typed({"d = c.k:l2norm('dim')", "e = d * 2", "q:mean('dim')", "sluice.evict(e + mass:sum('head'), {budget = 300})"})));
+  EXPECT_TRUE(is_flow(
+      *typed({"c.age = sluice.cfill(0, {'token'})", "age = c.age - 1", "c.age:save(age)", "sluice.evict(age, {budget = 300})"})));
+  EXPECT_TRUE(is_flow(
+      *typed({"c.age = sluice.cfill(0, {'token'})", "sluice.evict(c.age:load(), {budget = 300})", "c.age:save(c.age - 1)"})));
+  // A summary behind a tail is made once attention has run.
+  EXPECT_TRUE(is_flow(
+      *typed({"c.ks = c.k:mean('token')", "c.vs = sluice.cfill(0, {'dim'})",
+              "return sluice.cover{refine = 'none', k = c.ks, v = c.vs}", "c.vs:save(c.v:mean('token'), {tail = 128})"})));
+  // Selections beside what leaves keep their states where they are.
+  EXPECT_TRUE(is_flow(*typed({"c.heat = sluice.cfill(0, {'token'})", "heat = c.heat + 1", "c.heat:save(heat)",
+                              "return sluice.topk_tokens(heat, {k = 64})", "sluice.evict(mass:sum('head'), {budget = 300})"})));
+}
+
+TEST_F(ReplSession, ALineThatSaysWhoLeavesTakesThePlaceOfTheOneBefore) {
+  Session typed = session();
+  typed.run("sluice.evict(mass:sum('head'), {budget = 300})");
+  EXPECT_NE(refusal(typed, "sluice.evict(mass:sum('head'), {budget = 10, first = 5, recent = 6})").find("no room for first = 5"),
+            std::string::npos);
+  typed.run("sluice.evict(mass:max('head'), {budget = 200})");
+  const std::string flow = typed.run(":flow");
+  EXPECT_EQ(flow.find("300"), std::string::npos) << flow;
+  EXPECT_NE(flow.find("200"), std::string::npos) << flow;
+  EXPECT_NE(refusal(typed, "return sluice.pattern.window(9)").find("evict"), std::string::npos);
+  EXPECT_EQ(typed.run(":flow"), flow);
+}
+
+TEST_F(ReplSession, NamesBelongToTheStageThatDefinedThemLast) {
+  Session typed = session();
+  typed.run("x = mass:sum('head')");
+  typed.run("s = q:dot(c.k:mean('token')):max('head')");
+  EXPECT_NE(refusal(typed, "return x").find("follows attention"), std::string::npos);
+  typed.run("x = sluice.topk(s, {k = 3})");
+  EXPECT_NE(typed.run("return x").find("3 of"), std::string::npos);
+  typed.run(":load h2o_tokens");
+  EXPECT_NE(typed.run("heavy").find("as if no token had left"), std::string::npos) << "names of a function that was loaded";
+}
+
+TEST_F(ReplSession, RefusesATailThatCoversLeaveUncovered) {
+  Session typed = session();
+  typed.run("c.ks = c.k:mean('token')");
+  typed.run("c.vs = sluice.cfill(0, {'dim'})");
+  typed.run("c.vs:save(c.v:mean('token'), {tail = 64})");
+  EXPECT_NE(refusal(typed, "return sluice.cover{refine = 'none', k = c.ks, v = c.vs, tail = 16}").find("tail of 5 pages"),
+            std::string::npos);
+  typed.run("return sluice.cover{refine = 'none', k = c.ks, v = c.vs, tail = 64}");
+  const std::string help = typed.run(":help");
+  for (const char* name : {" cover", " evict", " cfill", " variant", " mass"})
+    EXPECT_NE(help.find(name), std::string::npos) << name;
+  EXPECT_NE(typed.run(":help mass").find("[page, token, head]"), std::string::npos);
 }
 
 TEST_F(ReplSession, SaysWhatIsWrongWithWhatItSaves) {
