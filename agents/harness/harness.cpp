@@ -145,7 +145,7 @@ store::Equipment Harness::own_equipment() {
   if (!options_.model.empty()) equipment.model_digest = model_digest(options_.model);
   equipment.model = model_label(equipment.model_digest);
   equipment.device = options_.device;
-  if (const int64_t others = folder_.open_store().count_waiting_for_others(equipment); others > 0) {
+  if (const int64_t others = folder_.open_store().count_waiting_for_others({equipment}); others > 0) {
     notices_.push_back(fmt::format("{} job{} in the queue {} not for {} on {}: a server with what {} for will judge {}", others,
                                    others == 1 ? "" : "s", others == 1 ? "is" : "are", equipment.model, equipment.device,
                                    others == 1 ? "it is" : "they are", others == 1 ? "it" : "them"));
