@@ -212,7 +212,7 @@ json HarnessService::list(const store::Filter& filter, const std::string& cursor
 void HarnessService::require_suited(store::Store& store, store::SubmissionId id) const {
   const store::Equipment& own = options_.equipment;
   if (!store.find_status(id)) no_submission(id);
-  if (store.is_suited(id, own)) return;
+  if (store.is_suited(id, own) || (options_.final_equipment && store.is_suited(id, *options_.final_equipment))) return;
   throw HttpProblem(409, fmt::format("submission {} is for another model or device than {} on {}", id, own.model, own.device))
       .with("hint", "hand its script in again: with this server's settings it is another submission");
 }
@@ -295,6 +295,9 @@ store::Filter filter_of(const std::function<std::optional<std::string>(const std
   filter.device = text("device");
   filter.suite = text("suite");
   filter.text = text("text");
+  const std::string finals = text("finals");
+  if (!finals.empty() && finals != "shown") throw HttpProblem(422, "finals is \"shown\", or left out");
+  filter.with_finals = !finals.empty();
   return filter;
 }
 
