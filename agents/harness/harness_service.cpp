@@ -26,6 +26,13 @@ constexpr Turns::Limits kDear{.most = 2, .line = 64, .patience = std::chrono::se
 // Each is over in a moment, but holds a connection to the database and up to a few MiB.
 constexpr Turns::Limits kReads{.most = 8, .line = 256, .patience = std::chrono::seconds(10)};
 
+/// With a flow its final is confirmed, too, if that has passed, and `equipment` has its model.
+void confirm_final(store::Store& store, const Identity& who, store::SubmissionId id, const store::Equipment& equipment) {
+  const auto last = store.summary(id)->final;
+  if (!last || !last->passed() || !store.is_suited(last->submission, equipment)) return;
+  store.ask_confirmation(who.name, last->submission);
+}
+
 void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
@@ -104,7 +111,10 @@ json HarnessService::confirm(const Identity& who, store::SubmissionId id) {
     const auto store = stores_.borrow();
     require_own(*store, who, id);
     require_suited(*store, id);
-    alone([&] { store->ask_confirmation(who.name, id); });
+    alone([&] {
+      store->ask_confirmation(who.name, id);
+      if (options_.final_equipment) confirm_final(*store, who, id, *options_.final_equipment);
+    });
     changed();
     return document_of(*store, id);
   });

@@ -145,7 +145,8 @@ Quota Store::quota_of(const std::string& name) {
               "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ? AND automatic = 0) + "
               "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?) + "
               "(SELECT COUNT(*) FROM trials WHERE agent = ? AND created > ? AND seed IS NOT NULL) + "
-              "(SELECT COUNT(*) FROM confirmations WHERE agent = ? AND created > ? AND automatic = 0)",
+              "(SELECT COUNT(*) FROM confirmations WHERE agent = ? AND created > ? AND automatic = 0 "
+              "AND submission NOT IN (SELECT id FROM submissions WHERE automatic = 1))",
               agent.id, since, agent.id, since, agent.id, since, agent.id, since);
   query.step();
   return {agent.quota, query.integer(0)};

@@ -32,7 +32,8 @@ std::vector<Finalist> judged_first(Database& database, const std::string& metric
   const Conditions conditions(filter);
   std::vector<Finalist> all;
   Query query(database,
-              fmt::format("SELECT s.id, a.name, s.name, json_remove(s.settings, '$.seconds'), coalesce(v.verdict, s.status), "
+              fmt::format("SELECT s.id, a.name, s.name, json_remove(s.settings, '$.seconds'), "
+                          "iif(s.status = 'passed', coalesce(v.verdict, s.status), s.status), "
                           "{}, {}, {}, m.unit FROM finals f JOIN submissions s ON s.id = f.submission "
                           "JOIN agents a ON a.id = s.agent {} LEFT {} WHERE s.same_as IS NULL AND {} ORDER BY s.id",
                           standing_column("m", "value"), standing_column("m", "low"), standing_column("m", "high"),

@@ -110,8 +110,11 @@ TEST_F(FinalModel, JudgesWhatPassed) {
   harness.service().judge_again(root, last.submission);
   ASSERT_TRUE(has_ended(last.submission));
   EXPECT_EQ(store().evaluations(last.submission).size(), 2U);
-  harness.service().confirm({"ada", Role::kAgent}, last.submission);
+  const int64_t used = store().quota_of("ada").used;
+  harness.service().confirm({"ada", Role::kAgent}, id);
   EXPECT_TRUE(eventually([&] { return store().summary(id)->final->confirmed == store::Status::kPassed; }));
+  EXPECT_TRUE(store().confirmation(id)) << "both are confirmed";
+  EXPECT_EQ(store().quota_of("ada").used, used + 1) << "at the price of one";
   EXPECT_EQ(store().list({.with_finals = true}).submissions.size(), 3U) << "what it judges has no final itself";
 }
 

@@ -256,7 +256,9 @@ TEST(FinalsBoard, TakesWhatWasConfirmed) {
   TwoModels test;
   const SubmissionId one = test.twice("one", scored(0.9), scored(0.8));
   const SubmissionId two = test.twice("two", scored(0.5), scored(0.7));
+  const int64_t used = test.store.quota_of("ada").used;
   test.store.ask_confirmation("ada", test.store.summary(one)->final->submission);
+  EXPECT_EQ(test.store.quota_of("ada").used, used) << "it costs nothing";
   test.decide(scored(0.6), kLarge);
   EXPECT_EQ(test.board(), (Board{{two, 1}, {one, 2}}));
   EXPECT_EQ(test.store.summary(one)->final->metrics.front().value, 0.6);
@@ -299,6 +301,9 @@ TEST(FinalsComparison, NamesWhatTheModelsSeeInOppositeOrder) {
 TEST(FinalsComparison, SaysWhatPassedOnTheFinalAlone) {
   TwoModels test;
   const SubmissionId one = test.twice("one", scored(0.9), scored(0.4));
+  test.store.ask_confirmation("ada", one);
+  test.decide(scored(0.8), kMini);
+  EXPECT_EQ(test.store.compare_finals("score").flows, 1);
   test.store.judge_again(one);
   EXPECT_EQ(test.store.compare_finals("score").flows, 0) << "there is no verdict at the moment";
   test.decide(scored(0.1, 0.01, Status::kBelowThreshold), kMini);
