@@ -18,7 +18,7 @@ std::string model_of(const json& document) { return text_of(member_of(document, 
 
 /// "passed", "below_threshold", or that it passed and was refuted or confirmed.
 std::string outcome_of(const json& last) {
-  const std::string status = text_of(last, "status");
+  std::string status = text_of(last, "status");
   const json& confirmed = member_of(last, "confirmed");
   if (status != "passed" || !confirmed.is_string()) return status;
   return confirmed == "passed" ? "passed, confirmed" : "refuted, " + text_of(last, "confirmed");
