@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice::store {
@@ -88,6 +89,13 @@ struct Equipment {
   std::string model;         // as settings name it
   std::string model_digest;  // of settings that have one; of the others their model is compared
   std::string device;
+};
+
+/// How what passed is judged once more (Store::ask_finals).
+struct FinalRun {
+  Equipment first;       // what it passed on
+  std::string settings;  // of finals: a JSON object
+  std::string metric;    // the flows with more of it go first
 };
 
 /// What there is to know for a worker of a confirmation that it judges.
@@ -184,6 +192,19 @@ struct AskedConfirmation {
   bool is_new = false;  // false: it was there, or was asked for before
 };
 
+/// The same flow as a submission that passed, for another model: a submission of its own.
+struct Final {
+  SubmissionId first = 0;       // that passed
+  SubmissionId submission = 0;  // itself
+  std::string settings = "{}";  // JSON
+  Status status = Status::kQueued;
+  std::optional<Status> confirmed = {};  // what its confirmation says, once it is done
+  std::optional<Time> finished = {};     // when what it stands for was found
+  std::vector<Metric> metrics = {};      // that it stands for: of whole evaluations, by name, as confirmed or else as judged
+
+  bool passed() const { return status == Status::kPassed && confirmed.value_or(Status::kPassed) == Status::kPassed; }
+};
+
 /// A submission without what is long.
 struct SubmissionSummary {
   SubmissionId id = 0;
@@ -197,6 +218,8 @@ struct SubmissionSummary {
   std::vector<Metric> metrics = {};               // of the last verdict: those of the whole evaluation, by name
   std::optional<Confirmation> confirmation = {};  // of the last verdict
   std::optional<SubmissionId> same_as = {};       // the same flow with the same settings, whose verdict this one shares
+  std::optional<Final> final = {};                // if it has one
+  std::optional<SubmissionId> final_of = {};      // what this one is the final of; of several the oldest
 };
 
 /// An empty member filters nothing.
@@ -206,7 +229,8 @@ struct Filter {
   std::string model = {};
   std::string device = {};
   std::string suite = {};
-  std::string text = {};  // part of name, notes or script; ASCII letters in either case
+  std::string text = {};     // part of name, notes or script; ASCII letters in either case
+  bool with_finals = false;  // those that the server made, too, which only a filter by their model shows otherwise
 };
 
 struct Page {
@@ -256,7 +280,8 @@ struct Ranking {
   bool higher_is_better = true;
   Filter filter = {};
   int limit = 100;
-  int64_t skip = 0;  // entries before the first one
+  int64_t skip = 0;        // entries before the first one
+  bool by_finals = false;  // what passed its final stands first, by that; what did not pass it last
 
   /// Of whole evaluations, not of one task or length.
   bool is_of_all() const { return task.empty() && length == 0; }
@@ -268,6 +293,7 @@ struct Ranked {
   Time finished = 0;
   int64_t rank = 0;           // on a leaderboard: one more than there are better ones (ranks.h)
   bool is_confirmed = false;  // the metric is that of the confirmation
+  bool by_final = false;      // the metric is that of the final
 };
 
 struct FrontPoint {
@@ -286,6 +312,34 @@ struct HistoryPoint {
   double value = 0;
   double best = 0;
   std::string settings;
+};
+
+/// What one model says of a flow.
+struct Judgement {
+  std::string settings = "{}";      // JSON, without how long it may take
+  Status status = Status::kQueued;  // what it stands for: that of the confirmation, once there is one
+  std::optional<Metric> metric = {};
+};
+
+/// A flow that two models have judged.
+struct Finalist {
+  SubmissionId submission = 0;
+  std::string agent;
+  std::string name;
+  Judgement first;
+  SubmissionId final_submission = 0;
+  Judgement last;  // of the final
+};
+
+/// Where two models agree on the same flows, and where they do not.
+struct FinalsComparison {
+  int64_t flows = 0;                                    // that have a verdict of both
+  int64_t passed_both = 0;                              // of these
+  std::optional<double> agreement;                      // Kendall's tau-b of the metric, of four flows or more
+  std::vector<std::pair<Finalist, Finalist>> reversed;  // the one is better by the final, the other by the first model
+  int64_t reversed_total = 0;
+  std::vector<Finalist> divided;  // that passed on one alone
+  int64_t divided_total = 0;
 };
 
 /// An agent and how it fares.

@@ -95,6 +95,17 @@ class Store {
   /// What ended that, or else the last attempt at it.
   std::optional<Evaluation> confirmation_evaluation(SubmissionId submission);
 
+  // Finals (finals.cpp, finals_comparison.cpp)
+
+  /// Has submissions that passed by `run.first` judged once more with the settings of the run: each by the submission with the
+  /// same script and these settings, which is made where nobody has handed it in. It has the agent, name, notes and parents of
+  /// the first, is in no quota, and waits behind all that agents ask for. Those with more of the metric go first, and few wait at
+  /// a time: to be asked again whenever something has ended. What has such a final already is left alone, so is what shares the
+  /// verdict of another one. The finals of those that it was done for.
+  std::vector<SubmissionId> ask_finals(const FinalRun& run);
+  /// What both models say of the flows that have a final, by a metric of which more is better; of each list at most `limit`.
+  FinalsComparison compare_finals(const std::string& metric, const Filter& filter = {}, int limit = 20);
+
   // Studies (studies.cpp) and their trials (trials.cpp, trial_lists.cpp). An agent makes in any 24 hours at most as many studies,
   // and at most as many trials, as new submissions; an administrator any number.
 
@@ -132,8 +143,8 @@ class Store {
   std::optional<Lease> claim(const std::string& worker, Time duration, const Equipment& equipment = {});
   /// False where the settings of a submission ask for another model or device.
   bool is_suited(SubmissionId submission, const Equipment& equipment);
-  /// How many wait for another model or device than that.
-  int64_t count_waiting_for_others(const Equipment& equipment);
+  /// How many wait for another model or device than any of those.
+  int64_t count_waiting_for_others(const std::vector<Equipment>& equipments);
   /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop. Writes nothing.
   void check_lease(const Lease& lease);
   /// Throws as `check_lease`.
@@ -159,8 +170,8 @@ class Store {
   /// submissions concerned.
   std::vector<SubmissionId> release_leases();
 
-  // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished", and
-  // "confirmation" with its state.
+  // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished",
+  // "confirmation" with its state, and "final" of what has got one.
 
   int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   /// Of a submission that is being judged; of a trial nothing is appended. Throws kConflict if the lease was lost: nothing
@@ -200,6 +211,7 @@ class Store {
   void require_quota(const Agent& agent, int64_t spent = 0);
   /// Throws kQuota unless the agent may still make `count` of what `table` has; kInvalid if a day is never enough for them.
   void require_room(const Agent& agent, const char* table, int64_t count);
+  SubmissionId make_final(SubmissionId first, const std::string& settings);
   void enqueue(SubmissionId submission, int64_t priority);
   void requeue(SubmissionId submission, int64_t priority);
   void enqueue_trial(int64_t trial);

@@ -95,6 +95,16 @@ void add_judging(CLI::App& command, HarnessOptions& harness) {
       ->check(CLI::IsMember(built_in_suites()))
       ->needs(data)
       ->capture_default_str();
+  CLI::Option* last = command
+                          .add_option("--final-model", harness.final_model,
+                                      "Another model, as --model takes it, that judges once more what passed, and ranks it")
+                          ->check([](const std::string& model) { return model.empty() ? "the model's name is empty" : ""; }, "")
+                          ->needs(data);
+  command
+      .add_option("--final-suite", harness.final_suite,
+                  "By which the final model judges (default: real, or standard for a model with the mini dialect)")
+      ->check(CLI::IsMember(built_in_suites()))
+      ->needs(last);
 }
 
 void add_address(CLI::App& command, HttpServerOptions& http) {

@@ -56,6 +56,7 @@ std::vector<std::string> names_of(const std::map<std::string, FlowScript>& scrip
 HarnessOptions harness_options(const ServeOptions& options) {
   HarnessOptions harness = options.harness;
   harness.model = options.generation.model;
+  if (!harness.final_model.empty()) harness.final_model = model_path(harness.final_model);
   harness.device = options.generation.device;
   harness.threads = options.generation.threads;
   return harness;
@@ -82,7 +83,8 @@ size_t kept_descriptors(const ServeOptions& options) {
   const bool is_on_gpus = options.generation.device == "cuda";
   const size_t usual = is_on_gpus ? visible_gpus().size() : 1;
   const size_t workers = options.harness.workers > 0 ? static_cast<size_t>(options.harness.workers) : usual;
-  return kOfServer + kOfWorker * workers + (is_on_gpus ? kOfGpus : 0);
+  const size_t models = options.harness.final_model.empty() ? 1 : 2;
+  return kOfServer + kOfWorker * models * workers + (is_on_gpus ? kOfGpus : 0);
 }
 
 /// Whether a worker has the GPU that completions run on: workers take them from the last on (gpus_of_workers).

@@ -14,6 +14,7 @@
 #include "agents/cli/commands.h"
 #include "agents/cli/terminal.h"
 #include "agents/client/diff_text.h"
+#include "agents/client/final_text.h"
 #include "agents/client/lineage_tree.h"
 #include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
@@ -68,10 +69,33 @@ void add_list(CLI::App& app) {
   auto options = std::make_shared<ReadOptions>();
   CLI::App* command = app.add_subcommand("list", "Submissions of a server, the newest first");
   add_filters(*command, options->query);
+  command->add_flag_callback(
+      "--finals", [options] { options->query["finals"] = "shown"; },
+      "With those that the server made for its final model, which --model alone shows otherwise");
   command->add_option("--limit", options->limit, "Most of them")->check(decimal_number(1, 1'000'000))->capture_default_str();
   add_connection(*command, options->client);
   command->footer("Example: sluice list --agent ada --status passed --limit 10");
   command->callback([options] { list(*options); });
+}
+
+/// What is said below a board of scores of where two models disagree, if any of its flows has a final.
+std::string disagreements(const ReadOptions& options, const JsonObject& board) {
+  const auto is_set = [&](const char* name) {
+    const auto found = options.query.find(name);
+    return found != options.query.end() && !found->second.empty();
+  };
+  const json& entries = board.array("entries");
+  const bool has_finals = std::any_of(entries.begin(), entries.end(), [](const json& entry) {
+    return member_of(member_of(entry, "submission"), "final").is_object();
+  });
+  const bool goes_by_them =
+      options.query.at("metric") == metrics::kScore.name && !is_set("task") && !is_set("tokens") && !is_set("model");
+  if (!has_finals || !goes_by_them) return {};
+  HarnessClient::Query query;
+  for (const char* name : {"agent", "device", "suite", "text"}) {
+    if (is_set(name)) query[name] = options.query.at(name);
+  }
+  return disagreement_text(options.client.client().get("/v1/finals", query));
 }
 
 void leaderboard(ReadOptions options) {
@@ -87,8 +111,9 @@ void leaderboard(ReadOptions options) {
   const std::string more = total > shown ? fmt::format("{} of {}: --limit shows more\n", shown, total) : std::string();
   const bool names_half = options.query["task"].empty() != options.query["tokens"].empty();
   const std::string hint = total == 0 && names_half ? "metrics are of a task at a length: name both --task and --tokens\n" : "";
-  options.client.print(answer,
-                       [&] { return leaderboard_table(board.array("entries"), options.query.at("metric")) + hint + more; });
+  options.client.print(answer, [&] {
+    return leaderboard_table(board.array("entries"), options.query.at("metric")) + hint + more + disagreements(options, board);
+  });
 }
 
 void add_leaderboard(CLI::App& app) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agents/client/confirmation_text.h"
+#include "agents/client/final_text.h"
 #include "agents/client/metric_text.h"
 #include "agents/evaluation/metric_table.h"
 #include "scripting/base/text_table.h"
@@ -25,6 +26,24 @@ void add_titles(TableRow& row) {
 
 void add_metrics(TableRow& row, const json& measured) {
   for (const MetricInfo& metric : metrics::kAll) row.push_back(metric_text(metric.name, member_of(measured, metric.name)));
+}
+
+/// The scores of the models that judge first and at last, in columns that have their names.
+struct FinalColumns {
+  std::string first;  // empty: no entry has a final
+  std::string last;
+
+  bool are_there() const { return !first.empty(); }
+};
+
+FinalColumns final_columns(const json& entries) {
+  for (const json& entry : entries) {
+    const json& summary = member_of(entry, "submission");
+    const json& last = member_of(summary, "final");
+    if (!last.is_object()) continue;
+    return {text_of(member_of(summary, "settings"), "model"), text_of(member_of(last, "settings"), "model")};
+  }
+  return {};
 }
 
 /// "2026-11-21 12:14" of an RFC 3339 time.
@@ -144,7 +163,7 @@ std::string sameness_note(const json& summary) {
 std::string submission_line(const json& submission) {
   return fmt::format("submission {}, {} by {}: {}{}{}\n", text_of(submission, "id"), text_of(submission, "name"),
                      text_of(submission, "agent"), text_of(submission, "status"), measured_text(submission),
-                     confirmation_note(submission) + sameness_note(submission));
+                     confirmation_note(submission) + final_note(submission) + sameness_note(submission));
 }
 
 std::string repetition_note(const json& submission) {
@@ -167,13 +186,20 @@ std::string submission_table(const json& summaries) {
 
 std::string leaderboard_table(const json& entries, const std::string& metric) {
   const bool is_column = metrics::find(metric) != nullptr;
+  const FinalColumns finals = final_columns(entries);
   std::vector<TableRow> rows = {{"rank", "id", "agent", "flow", "basis"}};
+  if (finals.are_there()) rows.front().insert(rows.front().end(), {finals.first, finals.last});
   if (!is_column) rows.front().push_back(metric);
   add_titles(rows.front());
   for (const json& entry : entries) {
     const json& summary = member_of(entry, "submission");
     TableRow row = {text_of(entry, "rank"), text_of(summary, "id"), text_of(summary, "agent"), text_of(summary, "name"),
                     text_of(entry, "basis")};
+    if (finals.are_there()) {
+      const json measured = standing_metrics(summary);
+      row.push_back(metric_text(metrics::kScore.name, member_of(measured, metrics::kScore.name)));
+      row.push_back(final_score_text(summary));
+    }
     if (!is_column) row.push_back(metric_text(metric, member_of(entry, "metric")));
     add_metrics(row, standing_metrics(summary));
     rows.push_back(std::move(row));
@@ -200,7 +226,7 @@ std::string submission_text(const json& submission, const json& attempts, const 
   const json& outcome = member_of(evaluation, "outcome");
   if (outcome == "judged" || attempts.empty()) text += message_text(evaluation, "  ");
   const json& stages = member_of(evaluation, "stages");
-  return text + totals_text(submission) + confirmation_text(submission) + stages_text(stages) +
+  return text + totals_text(submission) + confirmation_text(submission) + final_text(submission) + stages_text(stages) +
          tasks_text(member_of(evaluation, "metrics")) + mass_text(stages, style);
 }
 

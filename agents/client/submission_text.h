@@ -21,12 +21,12 @@ std::string repetition_note(const nlohmann::json& submission);
 /// A table of summaries, each with what was measured.
 std::string submission_table(const nlohmann::json& summaries);
 
-/// The entries of a leaderboard of `metric`, the best first, as confirmed where they are; below them a warning if several suites
-/// judged them.
+/// The entries of a leaderboard of `metric`, the best first, as confirmed where they are, with the scores of both models where
+/// some have a final; below them a warning if several suites judged them.
 std::string leaderboard_table(const nlohmann::json& entries, const std::string& metric);
 
-/// A submission with its last evaluation: why it ended so, its confirmation, stages, tasks, mass by layer. `attempts` are all its
-/// evaluations, of which those that came to nothing are told, too.
+/// A submission with its last evaluation: why it ended so, its confirmation and its final, stages, tasks, mass by layer.
+/// `attempts` are all its evaluations, of which those that came to nothing are told, too.
 std::string submission_text(const nlohmann::json& submission, const nlohmann::json& attempts, const repl::Style& style);
 
 }  // namespace sluice

@@ -48,13 +48,32 @@ HttpRoute leaderboard_route(HarnessService& service) {
   HttpRoute route =
       route_of("GET", "/v1/leaderboard", "getLeaderboard",
                "Submissions that passed (or have the status asked for), by a metric: as confirmed or, without that, as judged. "
-               "A rank is one more than there are entries that are better by more than the intervals",
+               "A rank is one more than there are entries that are better by more than the intervals. By score, and without a "
+               "model, what passed its final stands first, by that (by_final), and what did not pass it last",
                Access::kRead);
   route.query = ranking_parameters();
   gives_json(route, schemas::counted(schemas::list("entries", schemas::ranked())));
   route.handle = [&service](const HttpRequest& request) {
     Caller caller(caller_of(request));
     return json_answer(service.leaderboard(ranking_of(request, 100, 1000), caller));
+  };
+  return route;
+}
+
+HttpRoute finals_route(HarnessService& service) {
+  HttpRoute route =
+      route_of("GET", "/v1/finals", "getFinals",
+               "Where the model that judges first and that of finals disagree, by score: pairs that both tell apart, "
+               "in opposite order, and flows that passed on one alone",
+               Access::kRead);
+  constexpr int kUsual = 20;
+  constexpr int kMost = 200;
+  route.query = with_filters({{"limit", "most of each list (20)", schemas::integer()}});
+  gives_json(route, schemas::finals());
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(
+        service.finals(filter_of(request), static_cast<int>(query_number(request, "limit", kUsual, 1, kMost)), caller));
   };
   return route;
 }
@@ -88,9 +107,10 @@ HttpRoute history_route(HarnessService& service) {
 }
 
 HttpRoute events_route(HarnessService& service) {
-  HttpRoute route = route_of(
-      "GET", "/v1/events", "streamEvents",
-      "What happens, as it happens: submitted, running, progress, retried, cancelled, finished, confirmation", Access::kRead);
+  HttpRoute route =
+      route_of("GET", "/v1/events", "streamEvents",
+               "What happens, as it happens: submitted, running, progress, retried, cancelled, finished, confirmation, final",
+               Access::kRead);
   route.query = {
       {"after", "sequence number to go on after; without it, and without Last-Event-ID: what comes next", schemas::integer()}};
   route.headers = {{"Last-Event-ID", "the same, as browsers send it after a break", schemas::integer()}};
@@ -107,7 +127,7 @@ HttpRoute events_route(HarnessService& service) {
 }  // namespace
 
 void add_comparison_routes(HttpServer& server, HarnessService& service) {
-  for (const auto& make : {leaderboard_route, front_route, history_route, events_route}) server.add(make(service));
+  for (const auto& make : {leaderboard_route, finals_route, front_route, history_route, events_route}) server.add(make(service));
 }
 
 }  // namespace sluice

@@ -88,6 +88,29 @@ json flattery(const std::vector<store::Metric>& judged, const std::vector<store:
   return {{"value", before->value - after->value}, {"low", from(after->high)}, {"high", from(after->low)}, {"unit", ""}};
 }
 
+json final_document(const store::Final& last) {
+  return {{"id", last.submission},
+          {"settings", run_settings(last.settings)},
+          {"status", store::name_of(last.status)},
+          {"confirmed", last.confirmed ? json(store::name_of(*last.confirmed)) : json(nullptr)},
+          {"passed", last.passed()},
+          {"metrics", values_of(last.metrics)}};
+}
+
+json judgement_document(store::SubmissionId id, const store::Judgement& judgement) {
+  return {{"id", id},
+          {"model", run_settings(judgement.settings).value("model", json())},
+          {"status", store::name_of(judgement.status)},
+          {"score", judgement.metric ? value_of(*judgement.metric) : json(nullptr)}};
+}
+
+json finalist_document(const store::Finalist& flow) {
+  return {{"agent", flow.agent},
+          {"name", flow.name},
+          {"first", judgement_document(flow.submission, flow.first)},
+          {"final", judgement_document(flow.final_submission, flow.last)}};
+}
+
 const char* basis(bool is_confirmed) { return is_confirmed ? "confirmed" : "judged"; }
 
 }  // namespace
@@ -105,7 +128,9 @@ json document_of(const store::SubmissionSummary& summary) {
           {"settings", run_settings(summary.settings)},
           {"metrics", values_of(summary.metrics)},
           {"confirmation", summary.confirmation ? document_of(*summary.confirmation, summary) : json(nullptr)},
-          {"same_as", optional_number(summary.same_as)}};
+          {"same_as", optional_number(summary.same_as)},
+          {"final", summary.final ? final_document(*summary.final) : json(nullptr)},
+          {"final_of", optional_number(summary.final_of)}};
 }
 
 json document_of(const store::Confirmation& confirmation, const store::SubmissionSummary& submission) {
@@ -179,6 +204,22 @@ json document_of(const store::HistoryPoint& point) {
           {"suite", run_settings(point.settings).value("suite", json())}};
 }
 
+json document_of(const store::FinalsComparison& comparison) {
+  json reversed = json::array();
+  for (const auto& [by_final, by_first] : comparison.reversed) {
+    reversed.push_back({{"better_by_final", finalist_document(by_final)}, {"better_by_first", finalist_document(by_first)}});
+  }
+  json divided = json::array();
+  for (const store::Finalist& flow : comparison.divided) divided.push_back(finalist_document(flow));
+  return {{"flows", comparison.flows},
+          {"passed_both", comparison.passed_both},
+          {"agreement", optional_number(comparison.agreement)},
+          {"reversed", std::move(reversed)},
+          {"reversed_total", comparison.reversed_total},
+          {"divided", std::move(divided)},
+          {"divided_total", comparison.divided_total}};
+}
+
 json document_of(const store::AgentSummary& agent) {
   return {{"name", agent.name},
           {"role", name_of(agent.role)},
@@ -237,6 +278,7 @@ json document_of(const store::Ranked& ranked) {
           {"submission", document_of(ranked.submission)},
           {"metric", document_of(ranked.metric)},
           {"basis", basis(ranked.is_confirmed)},
+          {"by_final", ranked.by_final},
           {"finished", iso_time(ranked.finished)}};
 }
 

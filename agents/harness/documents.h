@@ -24,6 +24,8 @@ nlohmann::json document_of(const store::Metric& metric);
 nlohmann::json document_of(const store::Ranked& ranked);
 nlohmann::json document_of(const store::FrontPoint& point);
 nlohmann::json document_of(const store::HistoryPoint& point);
+/// Agreement, pairs in opposite order, and what passed on one model alone.
+nlohmann::json document_of(const store::FinalsComparison& comparison);
 nlohmann::json document_of(const store::AgentSummary& agent);
 nlohmann::json document_of(const store::Study& study);
 nlohmann::json document_of(const store::Trial& trial);

@@ -14,10 +14,13 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "agents/evaluation/judge.h"
+#include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/suite.h"
 #include "agents/orchestrator/worker_gpus.h"
 #include "agents/tasks/vocabulary.h"
@@ -51,13 +54,13 @@ void write_seed(const std::string& path, const Seed& seed) {
 
 std::string path_of_seed(const std::string& folder) { return folder + "/seed"; }
 
-OrchestratorOptions orchestrator_options(const HarnessOptions& options, const store::Equipment& equipment, const Seed& seed,
-                                         FlowInspector& inspector) {
+OrchestratorOptions orchestrator_options(const HarnessOptions& options, JudgingModel& model, const Seed& seed,
+                                         const std::optional<store::FinalRun>& finals) {
   WorkerCommand command;
   command.program = options.program;
   command.arguments = {"worker",
                        "--model",
-                       options.model,
+                       model.path,
                        "--device",
                        options.device,
                        "--threads",
@@ -68,14 +71,15 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, const st
   OrchestratorOptions orchestrator;
   orchestrator.workers = command.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(command.gpus.size());
   orchestrator.start_worker = worker_processes(std::move(command));
-  orchestrator.equipment = equipment;
-  orchestrator.suite = options.suite;
+  orchestrator.equipment = model.equipment;
+  orchestrator.suite = model.suite;
   orchestrator.seconds = options.seconds;
   orchestrator.seed = seed;
+  orchestrator.finals = finals;
   orchestrator.confirms = options.confirms;
   orchestrator.holds_out = true;
-  orchestrator.check = [&inspector](const FlowScript& script) {
-    const FlowInspection inspection = inspector.inspect(script);
+  orchestrator.check = [&model](const FlowScript& script) {
+    const FlowInspection inspection = model.inspector.inspect(script);
     return CheckedFlow{inspection.fingerprint, artifacts_of(inspection)};
   };
   return orchestrator;
@@ -99,20 +103,42 @@ std::string database_of(const std::string& folder) { return folder + "/sluice.db
 
 namespace {
 
-/// Throws InputError for a suite that the model cannot be asked.
-const HarnessOptions& checked(const HarnessOptions& options) {
-  const bool is_mini = load_vocabulary(options.model).has_value();
-  if (options.suite == kEnglishSuite && is_mini) {
-    throw InputError(fmt::format("{}: the suite {} is for models of natural language", options.model, kEnglishSuite),
+/// Throws InputError for a suite that the model cannot be asked; `option` names the suite.
+void check_suite(const std::string& model, const std::string& suite, const char* option) {
+  const bool is_mini = load_vocabulary(model).has_value();
+  if (suite == kEnglishSuite && is_mini) {
+    throw InputError(fmt::format("{}: the suite {} is for models of natural language", model, kEnglishSuite),
                      "./dev model fetches one: --model smollm2");
   }
-  const int positions = load_config(options.model).max_positions;
-  const int longest = longest_context(load_suite(options.suite), is_mini);
+  const int positions = load_config(model).max_positions;
+  const int longest = longest_context(load_suite(suite), is_mini);
   if (positions > 0 && longest > positions) {
-    throw InputError(fmt::format("{}: the suite {} asks for contexts of {} tokens, and the model has {} positions", options.model,
-                                 options.suite, longest, positions),
-                     "choose another model or suite (--suite)");
+    throw InputError(fmt::format("{}: the suite {} asks for contexts of {} tokens, and the model has {} positions", model, suite,
+                                 longest, positions),
+                     fmt::format("choose another model or suite ({})", option));
   }
+}
+
+std::string final_suite(const HarnessOptions& options) {
+  if (!options.final_suite.empty()) return options.final_suite;
+  return load_vocabulary(options.final_model) ? "standard" : kEnglishSuite;
+}
+
+/// No submission names its suite, so that whatever could be wrong with it is found before the first is there.
+void check_final(const HarnessOptions& options) {
+  if (model_digest(options.final_model) == model_digest(options.model)) {
+    throw InputError(fmt::format("{}: the final model is the one that judges first", options.final_model),
+                     "name another one by --final-model, or leave it out");
+  }
+  const std::string suite = final_suite(options);
+  check_suite(options.final_model, suite, "--final-suite");
+  Suite asked = load_suite(suite);
+  Judge(options.final_model, options.device, options.threads).prepare(asked);
+}
+
+const HarnessOptions& checked(const HarnessOptions& options) {
+  check_suite(options.model, options.suite, "--suite");
+  if (!options.final_model.empty()) check_final(options);
   return options;
 }
 
@@ -123,9 +149,11 @@ Harness::Harness(const HarnessOptions& options)
       folder_(options.folder),
       notices_(folder_.notices()),
       seed_(own_seed()),
-      equipment_(own_equipment()),
-      inspector_(options.model, options.device),
-      service_(database_of(options.folder), service_options()) {}
+      first_(judging(options.model, options.suite)),
+      last_(final_judging()),
+      service_(database_of(options.folder), service_options()) {
+  tell_what_waits_for_others();
+}
 
 Seed Harness::own_seed() {
   if (const auto known = find_seed(options_.folder)) return *known;
@@ -140,24 +168,48 @@ Seed Harness::own_seed() {
   return seed;
 }
 
-store::Equipment Harness::own_equipment() {
+std::unique_ptr<JudgingModel> Harness::judging(const std::string& path, const std::string& suite, const std::string& taken) {
   store::Equipment equipment;
-  if (!options_.model.empty()) equipment.model_digest = model_digest(options_.model);
-  equipment.model = model_label(equipment.model_digest);
+  equipment.model_digest = model_digest(path);
+  equipment.model = model_label(path, equipment.model_digest, taken);
   equipment.device = options_.device;
-  if (const int64_t others = folder_.open_store().count_waiting_for_others(equipment); others > 0) {
-    notices_.push_back(fmt::format("{} job{} in the queue {} not for {} on {}: a server with what {} for will judge {}", others,
-                                   others == 1 ? "" : "s", others == 1 ? "is" : "are", equipment.model, equipment.device,
-                                   others == 1 ? "it is" : "they are", others == 1 ? "it" : "them"));
-  }
-  return equipment;
+  return std::make_unique<JudgingModel>(path, suite, std::move(equipment));
 }
 
-std::string Harness::model_label(const std::string& digest) {
+std::unique_ptr<JudgingModel> Harness::final_judging() {
+  return options_.final_model.empty() ? nullptr : judging(options_.final_model, final_suite(options_), first_->equipment.model);
+}
+
+std::vector<store::Equipment> Harness::equipments() const {
+  std::vector<store::Equipment> all = {first_->equipment};
+  if (last_) all.push_back(last_->equipment);
+  return all;
+}
+
+std::optional<store::FinalRun> Harness::final_run() const {
+  if (!last_) return std::nullopt;
+  const nlohmann::json settings = {{"suite", last_->suite},
+                                   {"model", last_->equipment.model},
+                                   {"model_digest", last_->equipment.model_digest},
+                                   {"device", last_->equipment.device}};
+  return store::FinalRun{first_->equipment, settings.dump(), metrics::kScore.name};
+}
+
+void Harness::tell_what_waits_for_others() {
+  const int64_t others = folder_.open_store().count_waiting_for_others(equipments());
+  if (others == 0) return;
+  const std::string models = last_ ? first_->equipment.model + " or " + last_->equipment.model : first_->equipment.model;
+  notices_.push_back(fmt::format("{} job{} in the queue {} not for {} on {}: a server with what {} for will judge {}", others,
+                                 others == 1 ? "" : "s", others == 1 ? "is" : "are", models, options_.device,
+                                 others == 1 ? "it is" : "they are", others == 1 ? "it" : "them"));
+}
+
+std::string Harness::model_label(const std::string& path, const std::string& digest, const std::string& taken) {
   constexpr size_t kTold = 8;
-  const std::string name = model_name(options_.model);
+  const std::string name = model_name(path);
   const std::vector<std::string> known = folder_.open_store().model_digests(name);
-  const bool is_others = std::any_of(known.begin(), known.end(), [&](const std::string& other) { return other != digest; });
+  const bool is_others =
+      name == taken || std::any_of(known.begin(), known.end(), [&](const std::string& other) { return other != digest; });
   const bool is_known = std::find(known.begin(), known.end(), digest) != known.end();
   return is_others && !is_known ? name + "@" + digest.substr(0, kTold) : name;
 }
@@ -165,11 +217,12 @@ std::string Harness::model_label(const std::string& digest) {
 HarnessServiceOptions Harness::service_options() {
   HarnessServiceOptions service;
   service.suite = options_.suite;
-  service.equipment = equipment_;
+  service.equipment = first_->equipment;
+  if (last_) service.final_equipment = last_->equipment;
   service.seconds = options_.seconds;
   service.is_mini = load_vocabulary(options_.model).has_value();
   service.positions = load_config(options_.model).max_positions;
-  service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
+  service.inspect = [this](const FlowScript& script) { return document_of(first_->inspector.inspect(script)); };
   service.changed = [this] {
     if (orchestrator_) orchestrator_->wake();
   };
@@ -184,8 +237,13 @@ Harness::~Harness() {
 void Harness::start() {
   // Workers that cannot read it would be started for ever.
   if (const std::string trace = shipped_trace(); !trace.empty()) load_trace(trace);
-  folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
-  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, equipment_, seed_, inspector_));
+  const std::optional<store::FinalRun> finals = final_run();
+  store::Store store = folder_.open_store();
+  store.release_leases();  // of a server that was killed: this one alone has the folder
+  if (finals) store.ask_finals(*finals);
+  std::optional<OrchestratorOptions> last;
+  if (last_) last = orchestrator_options(options_, *last_, seed_, finals);
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, *first_, seed_, finals), std::move(last));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "agents/evaluation/credits.h"
+#include "agents/evaluation/metric_table.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/harness_service.h"
 #include "agents/harness/store_problem.h"
@@ -49,12 +50,21 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
   });
 }
 
-json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) {
+json HarnessService::leaderboard(store::Ranking ranking, Caller& caller) {
   return as_problems([&] {
+    const bool is_by_score = ranking.metric == metrics::kScore.name && ranking.is_of_all() && ranking.higher_is_better;
+    ranking.by_finals = is_by_score && ranking.filter.model.empty();
     caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
     json entries = documents_of(store->leaderboard(ranking));
     return json{{"entries", std::move(entries)}, {"total", store->count_ranked(ranking)}};
+  });
+}
+
+json HarnessService::finals(const store::Filter& filter, int limit, Caller& caller) {
+  return as_problems([&] {
+    caller.take(turns_of_comparison(filter));
+    return sluice::document_of(stores_.borrow()->compare_finals(metrics::kScore.name, filter, limit));
   });
 }
 

@@ -26,6 +26,13 @@ constexpr Turns::Limits kDear{.most = 2, .line = 64, .patience = std::chrono::se
 // Each is over in a moment, but holds a connection to the database and up to a few MiB.
 constexpr Turns::Limits kReads{.most = 8, .line = 256, .patience = std::chrono::seconds(10)};
 
+/// With a flow its final is confirmed, too, if that has passed, and `equipment` has its model.
+void confirm_final(store::Store& store, const Identity& who, store::SubmissionId id, const store::Equipment& equipment) {
+  const auto last = store.summary(id)->final;
+  if (!last || !last->passed() || !store.is_suited(last->submission, equipment)) return;
+  store.ask_confirmation(who.name, last->submission);
+}
+
 void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
@@ -104,7 +111,10 @@ json HarnessService::confirm(const Identity& who, store::SubmissionId id) {
     const auto store = stores_.borrow();
     require_own(*store, who, id);
     require_suited(*store, id);
-    alone([&] { store->ask_confirmation(who.name, id); });
+    alone([&] {
+      store->ask_confirmation(who.name, id);
+      if (options_.final_equipment) confirm_final(*store, who, id, *options_.final_equipment);
+    });
     changed();
     return document_of(*store, id);
   });
@@ -212,7 +222,7 @@ json HarnessService::list(const store::Filter& filter, const std::string& cursor
 void HarnessService::require_suited(store::Store& store, store::SubmissionId id) const {
   const store::Equipment& own = options_.equipment;
   if (!store.find_status(id)) no_submission(id);
-  if (store.is_suited(id, own)) return;
+  if (store.is_suited(id, own) || (options_.final_equipment && store.is_suited(id, *options_.final_equipment))) return;
   throw HttpProblem(409, fmt::format("submission {} is for another model or device than {} on {}", id, own.model, own.device))
       .with("hint", "hand its script in again: with this server's settings it is another submission");
 }
@@ -295,6 +305,9 @@ store::Filter filter_of(const std::function<std::optional<std::string>(const std
   filter.device = text("device");
   filter.suite = text("suite");
   filter.text = text("text");
+  const std::string finals = text("finals");
+  if (!finals.empty() && finals != "shown") throw HttpProblem(422, "finals is \"shown\", or left out");
+  filter.with_finals = !finals.empty();
   return filter;
 }
 

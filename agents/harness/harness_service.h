@@ -23,11 +23,12 @@
 namespace sluice {
 
 struct HarnessServiceOptions {
-  std::string suite = "quick";  // of submissions that name none
-  store::Equipment equipment;   // that flows are judged with; no model: submissions may name any
-  double seconds = 900;         // that an evaluation may take
-  bool is_mini = false;         // the model speaks the mini dialect
-  int positions = 0;            // of the model; 0: any number
+  std::string suite = "quick";                           // of submissions that name none
+  store::Equipment equipment;                            // that flows are judged with; no model: submissions may name any
+  std::optional<store::Equipment> final_equipment = {};  // that what passed is judged with once more
+  double seconds = 900;                                  // that an evaluation may take
+  bool is_mini = false;                                  // the model speaks the mini dialect
+  int positions = 0;                                     // of the model; 0: any number
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
@@ -104,7 +105,10 @@ class HarnessService {
 
   // Comparisons (harness_comparisons.cpp, as lineage and diff)
 
-  Json leaderboard(const store::Ranking& ranking, Caller& caller);
+  /// By score, and of no one model, it goes by finals where there are any (Ranking::by_finals).
+  Json leaderboard(store::Ranking ranking, Caller& caller);
+  /// Where the models that judge first and at last disagree, by score; of each list at most `limit`.
+  Json finals(const store::Filter& filter, int limit, Caller& caller);
   Json front(const std::string& metric, const std::string& speed, const store::Filter& filter, Caller& caller);
   Json history(const store::Ranking& ranking, Caller& caller);
   /// Events after a number, or from now on, as they happen. This must outlive the stream.
@@ -171,8 +175,8 @@ class HarnessService {
   Turns comparisons_;
 };
 
-/// A filter from texts, by its members' names: agent, status, model, device, suite, text. Throws HttpProblem (422) for a status
-/// that there is not.
+/// A filter from texts, by its members' names: agent, status, model, device, suite, text, finals ("shown"). Throws HttpProblem
+/// (422) for a status that there is not, and for another word of finals.
 store::Filter filter_of(const std::function<std::optional<std::string>(const std::string& name)>& value);
 
 }  // namespace sluice

@@ -95,7 +95,8 @@ std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters)
                                           {"model", "of its settings"},
                                           {"device", "of its settings"},
                                           {"suite", "of its settings"},
-                                          {"text", "in name, notes or script"}}) {
+                                          {"text", "in name, notes or script"},
+                                          {"finals", "shown: those that the server made, too"}}) {
     parameters.push_back({name, description});
   }
   return parameters;

@@ -71,6 +71,18 @@ json confirmation() {
                  {"flattered", or_null(value())}});
 }
 
+/// `settings` that lists tell.
+json run_settings() { return object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"}); }
+
+json final_document() {
+  return object({{"id", integer()},
+                 {"settings", run_settings()},
+                 {"status", status()},
+                 {"confirmed", or_null(status())},
+                 {"passed", boolean()},
+                 {"metrics", values()}});
+}
+
 json stage() {
   return object({{"stage", text()},
                  {"status", one_of({"passed", "failed", "skipped"})},
@@ -196,10 +208,12 @@ json summary() {
                  {"created", time()},
                  {"updated", time()},
                  {"parents", list_of(integer())},
-                 {"settings", object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"})},
+                 {"settings", run_settings()},
                  {"metrics", values()},
                  {"confirmation", or_null(confirmation())},
-                 {"same_as", or_null(integer())}});
+                 {"same_as", or_null(integer())},
+                 {"final", or_null(final_document())},
+                 {"final_of", or_null(integer())}});
 }
 
 json judged_confirmation() { return with(confirmation(), "evaluation", or_null(evaluation())); }
@@ -293,7 +307,12 @@ json diff() {
 }
 
 json ranked() {
-  return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"basis", basis()}, {"finished", time()}});
+  return object({{"rank", integer()},
+                 {"submission", summary()},
+                 {"metric", metric()},
+                 {"basis", basis()},
+                 {"by_final", boolean()},
+                 {"finished", time()}});
 }
 
 json front_point() { return object({{"submission", summary()}, {"value", number()}, {"speed", number()}, {"basis", basis()}}); }
@@ -306,6 +325,18 @@ json history_point() {
                  {"value", number()},
                  {"best", number()},
                  {"suite", or_null(text())}});
+}
+
+json finals() {
+  const json judged = object({{"id", integer()}, {"model", or_null(text())}, {"status", status()}, {"score", or_null(value())}});
+  const json flow = object({{"agent", text()}, {"name", text()}, {"first", judged}, {"final", judged}});
+  return object({{"flows", integer()},
+                 {"passed_both", integer()},
+                 {"agreement", or_null(number())},
+                 {"reversed", list_of(object({{"better_by_final", flow}, {"better_by_first", flow}}))},
+                 {"reversed_total", integer()},
+                 {"divided", list_of(flow)},
+                 {"divided_total", integer()}});
 }
 
 json checked() {

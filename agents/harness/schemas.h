@@ -51,6 +51,7 @@ nlohmann::json diff();
 nlohmann::json ranked();
 nlohmann::json front_point();
 nlohmann::json history_point();
+nlohmann::json finals();
 nlohmann::json checked();
 nlohmann::json operators();
 nlohmann::json flows();

@@ -117,6 +117,22 @@ json brief_confirmation(const json& confirmation) {
   return brief;
 }
 
+json brief_final(const json& last) {
+  json brief = {{"id", last.at("id")}, {"status", last.at("status")}, {"passed", last.at("passed")}};
+  copy_text(brief, last, "confirmed");
+  copy_text(brief, last.at("settings"), "model");
+  copy_text(brief, last.at("settings"), "suite");
+  brief["metrics"] = brief_metrics(last.at("metrics"));
+  return brief;
+}
+
+std::string text_of_final(const json& last) {
+  std::string line = fmt::format("on {}: {}", text(last.value("model", json())), text(last.at("status")));
+  if (last.contains("confirmed")) line += ", confirmation " + text(last["confirmed"]);
+  if (!last.at("metrics").empty()) line += fmt::format(" ({})", fmt::join(metric_texts(last["metrics"]), ", "));
+  return line;
+}
+
 std::string text_of_confirmation(const json& confirmation) {
   if (confirmation.at("state") != "done") return text(confirmation["state"]);
   std::string line = text(confirmation.at("status"));
@@ -158,7 +174,10 @@ json brief_row(const json& summary) {
   row["metrics"] = brief_metrics(summary.value("metrics", json::object()));
   const json confirmation = summary.value("confirmation", json());
   if (confirmation.is_object()) row["confirmation"] = brief_confirmation(confirmation);
-  if (const json first = summary.value("same_as", json()); first.is_number_integer()) row["same_as"] = first;
+  if (const json last = summary.value("final", json()); last.is_object()) row["final"] = brief_final(last);
+  for (const char* other : {"same_as", "final_of"}) {
+    if (const json id = summary.value(other, json()); id.is_number_integer()) row[other] = id;
+  }
   return row;
 }
 
@@ -167,6 +186,8 @@ std::string text_of_row(const json& row) {
                                  text(row.at("status")));
   if (!row.at("metrics").empty()) line += fmt::format("; {}", fmt::join(metric_texts(row["metrics"]), ", "));
   if (row.contains("confirmation")) line += "; confirmation " + text_of_confirmation(row["confirmation"]);
+  if (row.contains("final")) line += "; " + text_of_final(row["final"]);
+  if (row.contains("final_of")) line += fmt::format("; the final of {}", row["final_of"].dump());
   if (row.contains("same_as")) line += fmt::format("; the same flow as {}, whose verdict it shares", row["same_as"].dump());
   if (!row.at("settings").empty()) line += "; " + text_of_settings(row["settings"]);
   if (!row.at("parents").empty())

@@ -49,8 +49,60 @@ json basis_schema() { return {{"type", "string"}, {"enum", {"judged", "confirmed
 
 json brief_entry(const json& entry) {
   json brief = {{"rank", entry.at("rank")}, {"metric", brief_metric(entry.at("metric"))}, {"basis", entry.at("basis")}};
+  if (entry.at("by_final") == true) brief["by_final"] = true;
   brief["submission"] = brief_row(entry.at("submission"));
   return brief;
+}
+
+json brief_finalist(const json& flow) {
+  json brief = {{"agent", flow.at("agent")}, {"name", flow.at("name")}};
+  for (const char* which : {"first", "final"}) {
+    const json& judged = flow.at(which);
+    brief[which] = {{"id", judged.at("id")}, {"status", judged.at("status")}};
+    if (judged.at("model").is_string()) brief[which]["model"] = judged["model"];
+    if (judged.at("score").is_object()) brief[which]["score"] = brief_metric(judged["score"]);
+  }
+  return brief;
+}
+
+/// A pair in opposite order, or a flow that passed on one model alone.
+json disagreements_of(const json& finals) {
+  json rows = json::array();
+  for (const json& pair : finals.at("reversed")) {
+    rows.push_back({{"kind", "opposite_order"},
+                    {"better_by_final", brief_finalist(pair.at("better_by_final"))},
+                    {"better_by_first", brief_finalist(pair.at("better_by_first"))}});
+  }
+  for (const json& flow : finals.at("divided")) rows.push_back({{"kind", "passed_on_one"}, {"flow", brief_finalist(flow)}});
+  return rows;
+}
+
+std::string text_of_finalist(const json& flow) {
+  std::string line = fmt::format("submission {} {}", flow.at("first").at("id").dump(), quoted(flow.at("name")));
+  for (const char* which : {"first", "final"}) {
+    const json& judged = flow.at(which);
+    line += fmt::format("{}{} {}", which == std::string_view("first") ? " (" : ", ", judged.value("model", which),
+                        judged.contains("score") ? text_of_metric(judged["score"]) : judged.at("status").get<std::string>());
+  }
+  return line + ")";
+}
+
+std::string text_of_disagreement(const json& row) {
+  if (row.at("kind") == "passed_on_one") {
+    const json& flow = row.at("flow");
+    return fmt::format("{}: {} on the first model, {} on the final one", text_of_finalist(flow),
+                       flow.at("first").at("status").get<std::string>(), flow.at("final").at("status").get<std::string>());
+  }
+  return fmt::format("{} is better on the final model, {} on the first", text_of_finalist(row.at("better_by_final")),
+                     text_of_finalist(row.at("better_by_first")));
+}
+
+json finalist_schema() {
+  const json text = {{"type", "string"}};
+  const json judged = output_object(
+      {{"id", {{"type", "integer"}}}, {"model", text}, {"status", text}, {"score", metric_schema()}}, {"id", "status"});
+  return output_object({{"agent", text}, {"name", text}, {"first", judged}, {"final", judged}},
+                       {"agent", "name", "first", "final"});
 }
 
 json brief_point(const json& point) {
@@ -99,6 +151,8 @@ Tool leaderboard_tool(HarnessService& service) {
       "The best submissions by one metric, of those that passed unless `status` says otherwise: as confirmed or, without that, "
       "as "
       "judged (`basis`), which flatters what was searched for. Entries share a rank where intervals do not tell them apart. "
+      "Where a final model judges what passed, those that pass there stand first, by its score (`by_final`), unless `model` "
+      "names another. "
       "Flows that were judged by "
       "another suite, model or device are no fair comparison: filter by suite. For score and speed together use front.";
   tool.input_schema = input_object(with_filters(
@@ -110,11 +164,12 @@ Tool leaderboard_tool(HarnessService& service) {
         choice_property("without it the best first: ascending for " + metrics::better_low(), {"descending", "ascending"})},
        {"limit", limit_property()},
        {"skip", skip_property("Entries to leave out: the best")}}));
-  tool.output_schema = list_schema(
-      "entries",
-      output_object(
-          {{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"basis", basis_schema()}, {"submission", row_schema()}},
-          {"rank", "metric", "basis", "submission"}));
+  tool.output_schema = list_schema("entries", output_object({{"rank", {{"type", "integer"}}},
+                                                             {"metric", metric_schema()},
+                                                             {"basis", basis_schema()},
+                                                             {"by_final", {{"type", "boolean"}}},
+                                                             {"submission", row_schema()}},
+                                                            {"rank", "metric", "basis", "submission"}));
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     Caller caller(call.caller);
@@ -125,10 +180,49 @@ Tool leaderboard_tool(HarnessService& service) {
     return list_result(
         "entries", std::move(entries), "submissions by " + ranking.metric,
         [](const json& entry) {
-          return fmt::format("{}. {} {}; submission {}", entry.at("rank").get<int64_t>(), entry.at("basis").get<std::string>(),
-                             text_of_metric(entry.at("metric")), text_of_row(entry.at("submission")));
+          return fmt::format("{}. {} {}{}; submission {}", entry.at("rank").get<int64_t>(), entry.at("basis").get<std::string>(),
+                             text_of_metric(entry.at("metric")), entry.contains("by_final") ? " by the final" : "",
+                             text_of_row(entry.at("submission")));
         },
         "ask again with skip, with another limit or with filters", behind(board, "entries", ranking.skip));
+  };
+  return tool;
+}
+
+Tool finals_tool(HarnessService& service) {
+  Tool tool;
+  tool.name = "finals";
+  tool.title = "Where two models disagree";
+  tool.description =
+      "What passed may be judged once more by another model, its final. Tells where the two disagree by score: pairs of flows "
+      "that both tell apart beyond their intervals, in opposite order, and flows that passed on one alone. `agreement` is "
+      "Kendall's tau of the scores of what passed on both.";
+  tool.input_schema = input_object(with_filters({{"limit", limit_property()}}));
+  const json text = {{"type", "string"}};
+  tool.output_schema = list_schema("disagreements", output_object({{"kind", text},
+                                                                   {"better_by_final", finalist_schema()},
+                                                                   {"better_by_first", finalist_schema()},
+                                                                   {"flow", finalist_schema()}},
+                                                                  {"kind"}));
+  for (const char* count : {"flows", "passed_both"}) tool.output_schema["properties"][count] = {{"type", "integer"}};
+  tool.output_schema["properties"]["agreement"] = {{"type", "number"}};
+  tool.annotations = reading_annotations();
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json finals = service.finals(filter_of(arguments), limit_of(arguments), caller);
+    json rows = disagreements_of(finals);
+    const int64_t behind = finals.at("reversed_total").get<int64_t>() + finals.at("divided_total").get<int64_t>() -
+                           static_cast<int64_t>(rows.size());
+    ToolResult result = list_result("disagreements", std::move(rows), "disagreements of the two models", text_of_disagreement,
+                                    "ask again with another limit or with filters", behind);
+    for (const char* count : {"flows", "passed_both"}) result.structured[count] = finals.at(count);
+    result.text += fmt::format("{} flows have a verdict of both, {} passed on both\n", finals.at("flows").dump(),
+                               finals.at("passed_both").dump());
+    if (finals.at("agreement").is_number()) {
+      result.structured["agreement"] = rounded(finals["agreement"]);
+      result.text += fmt::format("Kendall's tau of their scores: {}\n", result.structured["agreement"].dump());
+    }
+    return result;
   };
   return tool;
 }

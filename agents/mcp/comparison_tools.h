@@ -9,6 +9,7 @@ namespace sluice::mcp {
 
 Tool list_submissions_tool(HarnessService& service);
 Tool leaderboard_tool(HarnessService& service);
+Tool finals_tool(HarnessService& service);
 Tool front_tool(HarnessService& service);
 
 }  // namespace sluice::mcp

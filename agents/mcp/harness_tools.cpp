@@ -38,6 +38,7 @@ std::vector<Tool> harness_tools(HarnessService& service) {
                              confirm_submission_tool(service),
                              list_submissions_tool(service),
                              leaderboard_tool(service),
+                             finals_tool(service),
                              front_tool(service),
                              lineage_tool(service),
                              diff_tool(service)};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct OrchestratorOptions {
   /// A trial with a seed is judged by one that is derived from both, so that who chose it does not know the questions either; a
   /// confirmation by one of its own.
   Seed seed;
-  bool confirms = false;   // by itself, what enters the front of score and speed
+  std::optional<store::FinalRun> finals = {};  // of what passed, which are asked for whenever a job has ended
+  bool confirms = false;                       // by itself, what enters the front of score and speed
   bool holds_out = false;  // confirmations ask questions of other kinds and lengths, too, which follow from `seed` (holdout.h)
   /// Refuses scripts that no worker needs to see: throws FlowError or InputError. The artifacts of the others are kept with the
   /// verdict, whatever that is; a flow that was judged before is not judged again. Called by all threads.

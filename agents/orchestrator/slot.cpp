@@ -91,19 +91,21 @@ struct WorkerGuard {
 
 }  // namespace
 
-Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal)
+Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal,
+           const std::string& part)
     : number_(number),
       process_(fmt::format("{}-", ::getpid())),
-      name_(fmt::format("{}{}", process_, number)),
+      name_(fmt::format("{}{}{}{}", process_, number, part.empty() ? "" : "-", part)),
       database_(database),
       options_(options),
       signal_(signal),
       delay_(kRetrySeconds) {}
 
-void Slot::run() {
-  while (!signal_.is_stopping()) {
-    const uint64_t seen = signal_.count();
-    if (!work()) signal_.wait(duration_of(options_.poll_seconds), seen);
+void run_slots(const std::vector<Slot*>& slots, const SlotSignal& signal, double poll_seconds) {
+  while (!signal.is_stopping()) {
+    const uint64_t seen = signal.count();
+    const bool has_worked = std::any_of(slots.begin(), slots.end(), [](Slot* slot) { return slot->work(); });
+    if (!has_worked) signal.wait(duration_of(poll_seconds), seen);
   }
 }
 
@@ -111,9 +113,14 @@ bool Slot::work() {
   try {
     if (!store_) store_.emplace(database_);
     pay();
+    if (Clock::now() < rest_) return false;
     // Other slots of this process live and keep theirs; this one has none at the moment.
     store_->expire_leases([this](const std::string& worker) { return worker != name_ && worker.starts_with(process_); });
-    if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds), options_.equipment)) return judge(*lease);
+    if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds), options_.equipment)) {
+      const bool has_worked = judge(*lease);
+      ask_finals();
+      return has_worked;
+    }
   } catch (const std::exception& error) {
     spdlog::error("worker {}: {}", name_, error.what());
   }
@@ -235,6 +242,15 @@ void Slot::confirm(store::SubmissionId submission) {
   }
 }
 
+void Slot::ask_finals() {
+  if (!options_.finals) return;
+  try {
+    if (!store_->ask_finals(*options_.finals).empty()) signal_.wake();
+  } catch (const store::StoreError& error) {  // the next one asks again
+    spdlog::warn("worker {}: no finals: {}", name_, error.what());
+  }
+}
+
 void Slot::fail(const store::Lease& lease, const std::string& reason) {
   settle([this, lease, reason = utf8_text(reason), found = found_.artifacts] {
     store_->fail(lease, reason, microseconds(kRetrySeconds), found);
@@ -250,7 +266,7 @@ void Slot::put_back(const store::Lease& lease, const std::string& why) {
   settle([this, lease, delay] { store_->release(lease, microseconds(delay)); });
   if (signal_.is_stopping()) return;
   spdlog::error("worker {}: {}; tried again in {:g} s", name_, why, delay);
-  signal_.wait(duration_of(delay_));
+  rest_ = Clock::now() + duration_of(delay_);
   delay_ = std::min(2 * delay_, kMostDelay);
 }
 

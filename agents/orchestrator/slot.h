@@ -14,14 +14,16 @@
 
 namespace sluice {
 
-/// One thread's work, with one worker: claims a job, has it judged, writes down what came of it.
+/// A thread's work with one worker: claims a job, has it judged, writes down what came of it.
 class Slot {
  public:
-  /// What it refers to must outlive it. `database` is a store's file.
-  Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal);
+  /// What it refers to must outlive it. `database` is a store's file. Slots of one number have a `part` each.
+  Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal,
+       const std::string& part = {});
 
-  /// Until the signal stops it. What goes wrong with the store itself (a full disk, say) is tried again.
-  void run();
+  /// Takes the next job; false if there was none, or nothing can be judged for now. What goes wrong with the store itself (a full
+  /// disk, say) is tried again by the next call.
+  bool work();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -32,8 +34,6 @@ class Slot {
     WorkerMessage message;  // that is no progress
   };
 
-  /// Takes the next submission; false if there was none, or nothing can be judged for now.
-  bool work();
   bool judge(store::Lease lease);
   /// What is wrong with the script alone is found before a worker sees it.
   bool refuse(const store::Submission& submission, const store::Lease& lease);
@@ -49,9 +49,11 @@ class Slot {
   void complete(const store::Lease& lease, store::Verdict verdict);
   /// Asks for the confirmation of what enters the front.
   void confirm(store::SubmissionId submission);
+  /// Asks for the finals of what passed, as many as may wait.
+  void ask_finals();
   void fail(const store::Lease& lease, const std::string& reason);
   void release(const store::Lease& lease);
-  /// What is lacking is no fault of the submission: it goes back to the queue, and the slot waits ever longer, up to a bound,
+  /// What is lacking is no fault of the submission: it goes back to the queue, and the slot rests ever longer, up to a bound,
   /// before it takes another.
   void put_back(const store::Lease& lease, const std::string& why);
   /// The worker has ended, or says what it should not.
@@ -83,10 +85,14 @@ class Slot {
   std::optional<store::Store> store_;
   std::function<void()> owed_;  // to the store: how the last attempt ended
   std::unique_ptr<Executor> worker_;
-  bool is_ready_ = false;  // the worker
-  std::string stage_;      // what the worker is at
-  double delay_;           // seconds, after the next lack
-  CheckedFlow found_;      // of the script, before a worker saw it
+  bool is_ready_ = false;   // the worker
+  std::string stage_;       // what the worker is at
+  double delay_;            // seconds, after the next lack
+  Clock::time_point rest_;  // until then it takes nothing, after a lack
+  CheckedFlow found_;       // of the script, before a worker saw it
 };
+
+/// The slots of a thread: each time the first that has anything takes a job. Until the signal stops them.
+void run_slots(const std::vector<Slot*>& slots, const SlotSignal& signal, double poll_seconds);
 
 }  // namespace sluice

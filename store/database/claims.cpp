@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "store/database/claims.h"
 #include "store/database/confirmations.h"
 #include "store/database/jobs.h"
 #include "store/database/sqlite.h"
@@ -22,12 +23,6 @@ struct NextJob {
   std::optional<ConfirmationJob> confirmation = {};
 };
 
-/// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
-/// model. What settings leave open any equipment meets.
-constexpr const char* kIsSuited =
-    "(?1 = '' OR coalesce(s.device, ?1) = ?1) AND (?2 = '' OR coalesce(s.settings ->> '$.model_digest', ?2) = ?2) AND "
-    "(?3 = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?3) = ?3)";
-
 std::optional<NextJob> next_job(Database& database, Time time, const Equipment& equipment) {
   Query query(database,
               fmt::format("SELECT {}, q.agent, t.seed, c.seed, c.tries, c.factor FROM queue q JOIN agents a ON a.id = q.agent "
@@ -37,7 +32,7 @@ std::optional<NextJob> next_job(Database& database, Time time, const Equipment& 
                           "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
                           "coalesce(q.trial, q.confirmation) IS NOT NULL, "
                           "iif(coalesce(q.trial, q.confirmation) IS NULL, q.submission, q.id) LIMIT 1",
-                          kJobColumns, kIsSuited),
+                          kJobColumns, is_suited_sql(1)),
               equipment.device, equipment.model_digest, equipment.model, time + 1,
               time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
@@ -50,6 +45,14 @@ std::optional<NextJob> next_job(Database& database, Time time, const Equipment& 
 }
 
 }  // namespace
+
+std::string is_suited_sql(int first) {
+  return fmt::format(
+      "(?{device} = '' OR coalesce(s.device, ?{device}) = ?{device}) "
+      "AND (?{digest} = '' OR coalesce(s.settings ->> '$.model_digest', ?{digest}) = ?{digest}) "
+      "AND (?{model} = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?{model}) = ?{model})",
+      fmt::arg("device", first), fmt::arg("digest", first + 1), fmt::arg("model", first + 2));
+}
 
 void Store::enqueue(SubmissionId submission, int64_t priority) {
   Query(*database_,
@@ -108,15 +111,22 @@ void Store::set_running(const Job& job, Time time, int64_t attempt) {
 }
 
 bool Store::is_suited(SubmissionId submission, const Equipment& equipment) {
-  Query query(*database_, fmt::format("SELECT 1 FROM submissions s WHERE {} AND s.id = ?4", kIsSuited), equipment.device,
+  Query query(*database_, fmt::format("SELECT 1 FROM submissions s WHERE {} AND s.id = ?4", is_suited_sql(1)), equipment.device,
               equipment.model_digest, equipment.model, submission);
   return query.step();
 }
 
-int64_t Store::count_waiting_for_others(const Equipment& equipment) {
+int64_t Store::count_waiting_for_others(const std::vector<Equipment>& equipments) {
+  constexpr int kParameters = 3;
+  std::string suited = "FALSE";
+  for (size_t i = 0; i < equipments.size(); ++i) {
+    suited += fmt::format(" OR ({})", is_suited_sql(1 + kParameters * static_cast<int>(i)));
+  }
   Query query(*database_,
-              fmt::format("SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE NOT ({})", kIsSuited),
-              equipment.device, equipment.model_digest, equipment.model);
+              fmt::format("SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE NOT ({})", suited));
+  for (const Equipment& equipment : equipments) {
+    for (const std::string& value : {equipment.device, equipment.model_digest, equipment.model}) query.bind(value);
+  }
   query.step();
   return query.integer(0);
 }

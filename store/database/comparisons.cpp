@@ -47,6 +47,15 @@ void complete_rows(Database& database, std::vector<Row>& rows) {
   complete_summaries(database, summaries);
 }
 
+/// The rank of entry `index`: all with a better place are before it, and of its own place those that are better.
+int64_t rank_in_place(const std::vector<Standing>& all, size_t index, bool higher_is_better) {
+  const auto same = std::find_if(all.begin(), all.end(), [&](const Standing& one) { return one.place == all[index].place; });
+  const auto before = static_cast<size_t>(same - all.begin());
+  std::vector<Comparable> values;
+  for (size_t i = before; i <= index; ++i) values.push_back(all[i].compared);
+  return static_cast<int64_t>(before) + rank_of(values, index - before, higher_is_better);
+}
+
 /// Those whose ids the rows have.
 void read_summaries(Database& database, std::vector<Ranked>& rows) {
   std::vector<SubmissionId> ids;
@@ -69,8 +78,6 @@ std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   const std::vector<Standing> all = standings(*database_, ranking);
-  std::vector<Comparable> values;
-  for (const Standing& standing : all) values.push_back(standing.compared);
   const size_t begin = std::min(all.size(), static_cast<size_t>(std::max<int64_t>(ranking.skip, 0)));
   const size_t end = std::min(all.size(), begin + static_cast<size_t>(std::max(ranking.limit, 1)));
   std::vector<Ranked> rows;
@@ -81,8 +88,9 @@ std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
     row.metric = {ranking.metric,        ranking.task,           ranking.length, standing.compared.value,
                   standing.compared.low, standing.compared.high, standing.unit};
     row.finished = standing.finished;
-    row.rank = rank_of(values, i, ranking.higher_is_better);
+    row.rank = rank_in_place(all, i, ranking.higher_is_better);
     row.is_confirmed = standing.is_confirmed;
+    row.by_final = standing.place == Standing::Place::kPassedFinal;
   }
   read_summaries(*database_, rows);
   complete_rows(*database_, rows);
@@ -154,7 +162,12 @@ Relatives Store::related(const std::string& recursion, SubmissionId submission, 
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   std::vector<SubmissionId> ids;  // the nearest first: SQLite takes what a recursion found in the order in which it was found
-  Query found(*database_, fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {}) SELECT id FROM related", recursion),
+  // A final stands for nothing else than what it is the final of, which is there, unless others come from it.
+  Query found(*database_,
+              fmt::format("WITH RECURSIVE related (id) AS (SELECT ?1 UNION {}) SELECT id FROM related WHERE id = ?1 "
+                          "OR (SELECT automatic FROM submissions WHERE id = related.id) = 0 "
+                          "OR id IN (SELECT parent FROM parents)",
+                          recursion),
               submission);
   while (found.step()) {
     if (with_itself || found.integer(0) != submission) ids.push_back(found.integer(0));

@@ -30,6 +30,7 @@ std::string new_seed() {
 
 /// A submission that is to be confirmed, and its confirmation, if there is one.
 struct Candidate {
+  bool is_final = false;  // that the server made: its confirmation belongs to that of its flow, and costs nothing
   EvaluationId judged = 0;
   int64_t agent = 0;
   std::optional<int64_t> confirmation = {};  // its row
@@ -40,7 +41,7 @@ struct Candidate {
 /// Throws kNotFound, kConflict.
 Candidate required_candidate(Database& database, SubmissionId submission) {
   Query query(database,
-              "SELECT s.status, s.judged, s.agent, c.id, c.state, c.automatic FROM submissions s "
+              "SELECT s.status, s.judged, s.agent, c.id, c.state, c.automatic, s.automatic FROM submissions s "
               "LEFT JOIN confirmations c ON c.judged = s.judged WHERE s.id = ?",
               submission);
   if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
@@ -53,7 +54,7 @@ Candidate required_candidate(Database& database, SubmissionId submission) {
   if (status_of(status) != Status::kPassed) {
     throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {}: only what passed is confirmed", submission, status));
   }
-  Candidate candidate{query.integer(1), query.integer(2), query.optional_integer(3)};
+  Candidate candidate{query.integer(6) != 0, query.integer(1), query.integer(2), query.optional_integer(3)};
   if (candidate.confirmation) {
     candidate.state = confirmation_state_of(query.text(4));
     candidate.is_automatic = query.integer(5) != 0;
@@ -193,9 +194,9 @@ AskedConfirmation Store::ask_confirmation(const std::string& agent_name, Submiss
   const bool has_failed = is_known && candidate.state == ConfirmationState::kFailed;
   const bool waits_behind = is_known && candidate.is_automatic && candidate.state == ConfirmationState::kQueued;
   if (!is_known || has_failed || waits_behind) {
-    require_quota(agent);
+    if (!candidate.is_final) require_quota(agent);
     if (!is_known) candidate.confirmation = insert(*database_, first, candidate, options_.clock());
-    if (has_failed) {
+    if (has_failed && !candidate.is_final) {
       Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, options_.clock(), first)
           .run();
     }

@@ -46,6 +46,12 @@ constexpr std::array kInvariants = {
     Invariant{"shares a verdict, and waits or runs",
               "SELECT id FROM submissions WHERE same_as IS NOT NULL AND "
               "status IN ('queued', 'running')"},
+    Invariant{"is the final of a flow with another script, or with the same settings",
+              "SELECT f.final FROM finals f JOIN submissions s ON s.id = f.submission JOIN submissions t ON t.id = f.final "
+              "WHERE t.script <> s.script OR t.settings = s.settings"},
+    Invariant{"is a final, and has one itself",
+              "SELECT f.submission FROM finals f JOIN submissions s ON s.id = f.submission "
+              "WHERE s.automatic = 1"},
     Invariant{"is in the queue for another agent",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
               "WHERE q.trial IS NULL AND q.confirmation IS NULL AND q.agent <> s.agent"},

@@ -13,7 +13,7 @@ namespace sluice::store {
 namespace {
 
 /// Step i brings version i + 1 to version i + 2.
-constexpr std::array kSteps = {kMigration2Sql, kMigration3Sql, kMigration4Sql, kMigration5Sql, kMigration6Sql};
+constexpr std::array kSteps = {kMigration2Sql, kMigration3Sql, kMigration4Sql, kMigration5Sql, kMigration6Sql, kMigration7Sql};
 static_assert(kSteps.size() + 1 == kSchemaVersion);
 
 void refuse_unknown(const Database& database, int64_t version) {

@@ -8,7 +8,7 @@
 namespace sluice::store {
 
 /// The schema that this program reads and writes.
-constexpr int64_t kSchemaVersion = 6;
+constexpr int64_t kSchemaVersion = 7;
 
 /// Throws StoreError: kTooNew, or kCorrupted for a version that no program wrote; an older schema is kInvalid.
 void require_current(Database& database);

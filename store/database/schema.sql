@@ -1,4 +1,4 @@
--- The whole schema, version 6. A new database is made by this file, an older one is brought here by migrations/.
+-- The whole schema, version 7. A new database is made by this file, an older one is brought here by migrations/.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE agents (
@@ -31,7 +31,8 @@ CREATE TABLE submissions (
   device TEXT GENERATED ALWAYS AS (settings ->> '$.device') VIRTUAL,
   suite TEXT GENERATED ALWAYS AS (settings ->> '$.suite') VIRTUAL,
   fingerprint BLOB,                  -- of the flow that the script turned out to be; null until it is known
-  same_as INTEGER REFERENCES submissions (id)  -- the same flow with the same settings, whose verdict it shares
+  same_as INTEGER REFERENCES submissions (id),  -- the same flow with the same settings, whose verdict it shares
+  automatic INTEGER NOT NULL DEFAULT 0 CHECK (automatic IN (0, 1))  -- a final that the server made: counts in no quota
 ) STRICT;
 CREATE INDEX submissions_of_agent ON submissions (agent, created);
 CREATE INDEX submissions_by_status ON submissions (status);
@@ -174,6 +175,14 @@ CREATE TABLE confirmations (
 CREATE INDEX confirmations_of_submission ON confirmations (submission);
 CREATE INDEX confirmations_of_agent ON confirmations (agent, created);
 CREATE INDEX confirmations_of_evaluation ON confirmations (evaluation) WHERE evaluation IS NOT NULL;
+
+-- What passed, and the same script with the settings of another model, by which it is judged once more.
+CREATE TABLE finals (
+  submission INTEGER PRIMARY KEY REFERENCES submissions (id),
+  final INTEGER NOT NULL REFERENCES submissions (id),
+  CHECK (final <> submission)
+) STRICT;
+CREATE INDEX finals_by_final ON finals (final);
 
 -- Experiments: scripts that are tried with one goal and the same settings.
 CREATE TABLE studies (

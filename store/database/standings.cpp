@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "store/database/finals.h"
+
 namespace sluice::store {
 
 Filter with_status(Filter filter) {
@@ -40,6 +42,7 @@ std::vector<Standing> standings(Database& database, const Ranking& ranking) {
                    query.integer(5),
                    query.integer(6) != 0});
   }
+  if (ranking.by_finals) place_by_finals(database, ranking, all);
   return all;
 }
 

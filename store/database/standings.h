@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,9 +36,11 @@ struct Standing {
   std::string unit;
   Time finished = 0;  // when that was found
   bool is_confirmed = false;
+  /// Where it stands among others, whatever the metric: before it are those with a place that comes first here.
+  enum class Place : uint8_t { kPassedFinal, kJudged, kFell } place = Place::kJudged;
 };
 
-/// All of a ranking, without its limit, the best first.
+/// All of a ranking, without its limit, the best first; by the metric alone, or by finals (finals.h).
 std::vector<Standing> standings(Database& database, const Ranking& ranking);
 
 /// A point of a front.

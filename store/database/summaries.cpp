@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "store/database/confirmations.h"
+#include "store/database/finals.h"
 
 namespace sluice::store {
 
@@ -59,6 +60,14 @@ void complete_summaries(Database& database, const std::vector<SubmissionSummary*
   }
   for (const Confirmation& confirmation : confirmations_of(database, ids)) {
     each(confirmation.submission, [&](SubmissionSummary& summary) { summary.confirmation = confirmation; });
+  }
+  for (const Final& last : finals_of(database, ids)) {
+    each(last.first, [&](SubmissionSummary& summary) { summary.final = last; });
+  }
+  Query firsts(database,
+               "SELECT final, MIN(submission) FROM finals WHERE final IN (SELECT value FROM json_each(?)) GROUP BY final", ids);
+  while (firsts.step()) {
+    each(firsts.integer(0), [&](SubmissionSummary& summary) { summary.final_of = firsts.integer(1); });
   }
 }
 

@@ -19,8 +19,8 @@ constexpr int kSummaryWidth = 8;
 /// Without parents and metrics.
 SubmissionSummary read_summary(const Query& query);
 
-/// Adds parents, metrics and confirmations, by one query or two each however many summaries there are. Inside the transaction
-/// that read them.
+/// Adds parents, metrics, confirmations and finals, by one query or two each however many summaries there are. Inside the
+/// transaction that read them.
 void complete_summaries(Database& database, const std::vector<SubmissionSummary*>& summaries);
 void complete_summaries(Database& database, std::vector<SubmissionSummary>& summaries);
 

@@ -153,6 +153,12 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--workers", "2"}, "--workers requires --data");
   refused({"--judge-seconds", "20"}, "--judge-seconds requires --data");
   refused({"--suite", "verify"}, "--suite requires --data");
+  refused({"--final-model", "mini"}, "--final-model requires --data");
+  refused({"--data", directory.file("new"), "--final-suite", "real"}, "--final-suite requires --final-model");
+  refused({"--data", directory.file("new"), "--final-model", ""}, "the model's name is empty");
+  refused({"--data", directory.file("new"), "--final-model", directory.file("none")}, "none");
+  refused({"--data", directory.file("new"), "--final-model", SLUICE_SOURCE_DIR "/host/models/mini"},
+          "the final model is the one that judges first");
   refused({"--open-completions"}, "open there anyway");
   refused({"--data", "data", "--token-for-reading", "--open-completions"}, "excludes");
 }

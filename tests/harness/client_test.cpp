@@ -13,6 +13,7 @@
 
 #include "agents/client/confirmation_text.h"
 #include "agents/client/diff_text.h"
+#include "agents/client/final_text.h"
 #include "agents/client/harness_client.h"
 #include "agents/client/lineage_tree.h"
 #include "agents/client/submission_text.h"
@@ -156,6 +157,42 @@ TEST_F(Client, SaysThatNewQuestionsRefuteAFlow) {
   expect_part(shown, "confirmation: refuted, below_threshold, asked for by ada");
   expect_part(shown, "  too little is right\n");
   expect_part(run("leaderboard").text, "none that passed");
+}
+
+TEST_F(Client, ShowsWhatBothModelsSayAndWhereTheyDisagree) {
+  const store::FinalRun to_large{{}, R"({"model":"large","suite":"real"})", "score"};
+  const auto twice = [&](const char* flow, const store::Verdict& first, const store::Verdict& last) {
+    submit(draft(flow, {{"settings", {{"model", "mini"}}}}));
+    decide(first);
+    EXPECT_EQ(store_->ask_finals(to_large).size(), 1U);
+    decide(last);
+  };
+  store::Verdict below = verdict(0.1, 1);
+  below.status = store::Status::kBelowThreshold;
+  twice("quest", verdict(0.9, 2), verdict(0.4, 2));
+  twice("full", verdict(0.5, 1), verdict(0.8, 1));
+  twice("random", verdict(0.7, 3), below);
+  expect_part(run("show 3").text, "; on large: passed, score 40.0%, accuracy 80.0%, speedup 1.00x\n");
+  expect_part(run("show 3").text, "\nfinal: submission 4, on large by suite real: passed\n");
+  expect_part(run("show 3").text, "\nscore           25.0%            40.0%\n");
+  expect_part(run("show 4").text, "; the final of 3\n");
+  const std::string list = run("list").text;
+  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 5) << list;
+  const std::string all = run("list --finals").text;
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 8) << all;
+  const std::string board = run("leaderboard").text;
+  expect_part(board, "flow    basis   mini   large            score");
+  expect_part(board, "1     3   ada    full    judged  25.0%  40.0%            25.0%");
+  expect_part(board, "3     5   ada    random  judged  35.0%  below_threshold  35.0%");
+  expect_part(board, "\n3 flows were judged on both models, 2 passed on both\n");
+  expect_part(board, "better on large  mini   large  better on mini  mini   large\n");
+  expect_part(board, "3 full           25.0%  40.0%  1 quest         45.0%  20.0%\n");
+  expect_part(board, "passed on one alone  mini    large\n");
+  expect_part(board, "5 random             passed  below_threshold\n");
+  EXPECT_EQ(run("leaderboard --by speedup").text.find("both models"), std::string::npos);
+  const std::string of_mini = run("leaderboard --model mini").text;
+  expect_part(of_mini, "1     1   ada    quest ");
+  EXPECT_EQ(of_mini.find("both models"), std::string::npos);
 }
 
 TEST_F(Client, RanksTheFewestPagesFirst) {
@@ -334,6 +371,27 @@ TEST(ClientText, WhatAServerLeavesOutIsADash) {
   EXPECT_EQ(submission_line({{"id", 7}, {"same_as", 3}}), "submission 7, - by -: -; the same flow as 3\n");
   EXPECT_EQ(submission_line({{"id", 7}, {"same_as", nullptr}}), "submission 7, - by -: -\n");
   expect_part(submission_text({{"id", 1}, {"evaluation", {{"stages", {1, "x"}}}}}, nullptr, {}), "submission 1");
+}
+
+TEST(ClientText, FinalsOfAnyShapeAreShown) {
+  EXPECT_EQ(final_text(json::object()), "");
+  EXPECT_EQ(disagreement_text(nullptr), "");
+  std::mt19937 random(4);
+  const std::vector<json> values = {
+      nullptr, 1, -0.5, "text", json::array(), json::object(), true, "passed", json::array({1, json::object()})};
+  const auto any = [&] { return values[random() % values.size()]; };
+  for (int i = 0; i < 3000; ++i) {
+    json last = json::object();
+    for (const char* name : {"id", "status", "confirmed", "passed", "settings", "metrics"}) {
+      if (random() % 3 > 0) last[name] = any();
+    }
+    const json submission = {{"metrics", any()}, {"settings", any()}, {"final", last}, {"final_of", any()}};
+    EXPECT_NO_THROW(final_text(submission)) << submission;
+    EXPECT_NO_THROW(final_note(submission)) << submission;
+    EXPECT_NO_THROW(final_score_text(submission)) << submission;
+    const json finals = {{"flows", any()}, {"passed_both", any()}, {"agreement", any()}, {"reversed", any()}, {"divided", any()}};
+    EXPECT_NO_THROW(disagreement_text(finals)) << finals;
+  }
 }
 
 TEST(ClientText, AConfirmationOfAnyShapeIsShown) {

@@ -131,7 +131,10 @@ class SlotOfScripts : public testing::HarnessTest {
     options_.check = nullptr;
     options_.seconds = seconds;
     options_.start_worker = scripts_->factory();
-    thread_ = std::thread([this] { Slot(kNumber, database_, options_, signal_).run(); });
+    thread_ = std::thread([this] {
+      Slot slot(kNumber, database_, options_, signal_);
+      run_slots({&slot}, signal_, options_.poll_seconds);
+    });
   }
 
   void stop() {

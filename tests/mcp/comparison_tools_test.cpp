@@ -107,5 +107,36 @@ TEST_F(HarnessTools, AVerdictOfAnyLengthHasRoom) {
   EXPECT_NE(text("wait_result", {{"id", id}}).find("more\n"), std::string::npos);
 }
 
+TEST_F(HarnessTools, FinalsAreToldAndWhereTheyDisagree) {
+  const store::FinalRun run{{}, R"({"model":"large","suite":"real"})", "score"};
+  const auto twice = [&](const char* flow, double first, double last, store::Status status = store::Status::kPassed) {
+    const int64_t id = submit(flow);
+    decide(first, 2);
+    EXPECT_EQ(store_->ask_finals(run).size(), 1U);
+    decide(last, 2, status);
+    return id;
+  };
+  const int64_t quest = twice("quest", 0.9, 0.4);
+  const int64_t blocks = twice("block_topk", 0.5, 0.8);
+  const int64_t fell = twice("random", 0.95, 0.1, store::Status::kBelowThreshold);
+  const json board = structured("leaderboard", json::object())["entries"];
+  EXPECT_EQ(board[0]["submission"]["id"], blocks);
+  EXPECT_EQ(board[0]["by_final"], true);
+  EXPECT_EQ(board[0]["submission"]["final"]["model"], "large");
+  EXPECT_EQ(board[2]["submission"]["id"], fell);
+  EXPECT_NE(text("leaderboard", json::object()).find("by the final"), std::string::npos);
+  EXPECT_NE(text("get_submission", {{"id", quest}}).find("on large: passed (score 0.4"), std::string::npos);
+  const int64_t last = board[0]["submission"]["final"]["id"];
+  EXPECT_EQ(structured("get_submission", {{"id", last}})["final_of"], blocks);
+
+  const json finals = structured("finals", json::object());
+  EXPECT_EQ(finals["flows"], 3);
+  ASSERT_EQ(finals["disagreements"].size(), 2U);
+  EXPECT_EQ(finals["disagreements"][0]["better_by_final"]["first"]["id"], blocks);
+  EXPECT_EQ(finals["disagreements"][1]["flow"]["final"]["status"], "below_threshold");
+  EXPECT_NE(text("finals", json::object()).find("is better on the final model"), std::string::npos);
+  EXPECT_EQ(structured("finals", {{"agent", "bob"}})["flows"], 0);
+}
+
 }  // namespace
 }  // namespace sluice::mcp::test

@@ -20,7 +20,7 @@ TEST_F(HarnessTools, AreWhatTheyAreAlways) {
   for (const Tool& each : tools_) names.push_back(each.name);
   EXPECT_EQ(names, (std::vector<std::string>{"guide", "operators", "shipped_flows", "check_flow", "submit_flow", "wait_result",
                                              "get_submission", "cancel_submission", "confirm_submission", "list_submissions",
-                                             "leaderboard", "front", "lineage", "diff"}));
+                                             "leaderboard", "finals", "front", "lineage", "diff"}));
   std::vector<Tool> again = harness_tools(*service_);
   for (size_t i = 0; i < tools_.size(); ++i) EXPECT_EQ(definition_of(tools_[i]), definition_of(again[i]));
 }

@@ -13,7 +13,7 @@ import { startServer } from './server.mjs';
 const info = { name: 'sluice-tests', version: '1.0.0' };
 const tools = [
   'guide', 'operators', 'shipped_flows', 'check_flow', 'submit_flow', 'wait_result', 'get_submission', 'cancel_submission',
-  'confirm_submission', 'list_submissions', 'leaderboard', 'front', 'lineage', 'diff',
+  'confirm_submission', 'list_submissions', 'leaderboard', 'finals', 'front', 'lineage', 'diff',
 ];
 let server;
 

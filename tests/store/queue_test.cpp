@@ -79,7 +79,8 @@ TEST(Queue, SubmissionsWaitForWhatTheyAreFor) {
   const SubmissionId renamed = submitted("other name", R"({"model": "mini@abc", "model_digest": "abc", "device": "cpu"})");
   const SubmissionId open = submitted("open", R"({})");
   const SubmissionId old = submitted("old", R"({"model": "mini", "device": "cpu"})");
-  EXPECT_EQ(test.store.count_waiting_for_others(mine), 3);
+  EXPECT_EQ(test.store.count_waiting_for_others({mine}), 3);
+  EXPECT_EQ(test.store.count_waiting_for_others({mine, {"mini", "def", "cpu"}}), 2);
   EXPECT_TRUE(test.store.is_suited(old, mine));
   EXPECT_FALSE(test.store.is_suited(1, mine));
   for (const SubmissionId id : {renamed, open, old}) EXPECT_EQ(test.store.claim("w", kLong, mine)->submission, id);

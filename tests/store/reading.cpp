@@ -95,7 +95,7 @@ std::string reading_of(Store& store) {
   for (const Event& event : store.events_after(0, 1000)) ++kinds[event.kind];
   for (const auto& [kind, count] : kinds) text += fmt::format("{} {}, ", count, kind);
   return text + fmt::format("last {}, {} for others, digests {}\n", store.last_event(),
-                            store.count_waiting_for_others({.model = "mini", .model_digest = {}, .device = "cpu"}),
+                            store.count_waiting_for_others({{.model = "mini", .model_digest = {}, .device = "cpu"}}),
                             fmt::join(store.model_digests("mini"), " "));
 }
 

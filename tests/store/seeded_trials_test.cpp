@@ -171,7 +171,7 @@ TEST(SeededTrials, AreForTheirModelAndDeviceAlone) {
   test.store.add_trials("ada", test.id, {test.seeded(1)});
   const Equipment other{.model = "large", .model_digest = {}, .device = "cpu"};
   EXPECT_FALSE(test.store.claim("w", kHour, other));
-  EXPECT_EQ(test.store.count_waiting_for_others(other), 1);
+  EXPECT_EQ(test.store.count_waiting_for_others({other}), 1);
   EXPECT_TRUE(test.store.claim("w", kHour, {.model = "mini", .model_digest = {}, .device = "cpu"}));
 }
 

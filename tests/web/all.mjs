@@ -1,6 +1,7 @@
 // Every test of the page, one after the other, against one server and one browser: node all.mjs
 import './sources.test.mjs';
 import './leaderboard.test.mjs';
+import './finals.test.mjs';
 import './submission.test.mjs';
 import './lineage.test.mjs';
 import './comparison.test.mjs';

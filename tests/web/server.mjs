@@ -4,14 +4,19 @@ import { execFileSync } from 'node:child_process';
 import { required, SluiceServer } from '../node/serve.mjs';
 
 /** Fills a data folder; what web_seed says of it. */
-function fill(data, variants) {
-  return JSON.parse(execFileSync(required('SLUICE_WEB_SEED'), [data, String(variants)], { encoding: 'utf8' }));
+function fill(data, variants, more) {
+  return JSON.parse(execFileSync(required('SLUICE_WEB_SEED'), [data, String(variants), ...more], { encoding: 'utf8' }));
 }
 
 export class Server extends SluiceServer {
   /** Its board has ten submissions told by hand and as many variants. The server of `start()` has none. */
   static seeded(variants) {
-    return this.start((data) => fill(data, variants));
+    return this.start((data) => fill(data, variants, []));
+  }
+
+  /** Without variants; those that passed of the ten have finals on another model. */
+  static withFinals() {
+    return this.start((data) => fill(data, 0, ['finals']));
   }
 
   async get(path) {

@@ -33,8 +33,8 @@ after(async () => {
   await server?.stop();
 });
 
-/** A page of its own in a fresh context. Anything on its console, any dialog and any request elsewhere is noted in `faults`. */
-export async function openPage(options = {}) {
+/** A page of its own in a fresh context, of the server `at`. Anything on its console, any dialog and any request elsewhere is noted in `faults`. */
+export async function openPage({ at = server.address, ...options } = {}) {
   const context = await browser.newContext({
     viewport: { width: 1280, height: 800 },
     timezoneId: 'UTC',
@@ -52,7 +52,7 @@ export async function openPage(options = {}) {
   });
   await context.route('**/*', (route) => {
     const address = route.request().url();
-    if (address.startsWith(server.address)) return route.continue();
+    if (address.startsWith(at)) return route.continue();
     faults.push(`request to ${address}`);
     return route.abort();
   });

@@ -35,6 +35,19 @@ export interface Confirmation {
   flattered: Measured | null;
 }
 
+/** The same flow on the model that judges what passed once more: a submission of its own. */
+export interface Final {
+  id: number;
+  settings: Settings;
+  status: string;
+  /** What its confirmation says, once it is done. */
+  confirmed: string | null;
+  /** And was not refuted. */
+  passed: boolean;
+  /** As confirmed or, without that, as judged. */
+  metrics: Record<string, Measured>;
+}
+
 export interface Summary {
   id: number;
   agent: string;
@@ -49,6 +62,37 @@ export interface Summary {
   confirmation?: Confirmation | null;
   /** The same flow with the same settings, whose verdict this one shares. */
   same_as?: number | null;
+  /** Missing where no model judges what passed once more. */
+  final?: Final | null;
+  /** What this one is the final of. */
+  final_of?: number | null;
+}
+
+/** What one model says of a flow. */
+export interface Judgement {
+  id: number;
+  model: string | null;
+  status: string;
+  score: Measured | null;
+}
+
+export interface Finalist {
+  agent: string;
+  name: string;
+  first: Judgement;
+  final: Judgement;
+}
+
+/** Where the models that judge first and at last disagree. */
+export interface FinalsComparison {
+  flows: number;
+  passed_both: number;
+  /** Kendall's tau of the scores of what passed on both. */
+  agreement: number | null;
+  reversed: { better_by_final: Finalist; better_by_first: Finalist }[];
+  reversed_total: number;
+  divided: Finalist[];
+  divided_total: number;
 }
 
 export interface Page {

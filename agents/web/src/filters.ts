@@ -69,6 +69,10 @@ export class FilterForm {
       );
     }
     this.add(
+      'model',
+      submissions.map(({ final }) => final?.settings.model).filter((value) => typeof value === 'string'),
+    );
+    this.add(
       'agent',
       submissions.map(({ agent }) => agent),
     );

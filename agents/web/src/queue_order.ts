@@ -27,9 +27,16 @@ function isBefore(a: Client, b: Client): boolean {
 /**
  * Those that wait, the next one first, if nothing new comes: agents take turns, first who has the fewest running, then who was
  * served longest ago; of one agent the oldest goes first. `ended` are those that ended last: who is not among them was served
- * before. Priority comes before all that, but nothing can be handed in with one, and lists do not tell it.
+ * before. Finals wait for all others. Priority comes before all that, but nothing can be handed in with one, and lists do not
+ * tell it.
  */
 export function inTurn(waiting: Summary[], running: Summary[], ended: Summary[]): Summary[] {
+  const isLast = ({ final_of }: Summary) => typeof final_of === 'number';
+  const first = turnsOf(waiting.filter((row) => !isLast(row)), running, ended);
+  return [...first, ...turnsOf(waiting.filter(isLast), running, ended)];
+}
+
+function turnsOf(waiting: Summary[], running: Summary[], ended: Summary[]): Summary[] {
   const served = lastServed(running, ended);
   const clients = new Set(
     [...new Set(waiting.map(({ agent }) => agent))].map((name): Client => {

@@ -1,5 +1,6 @@
-// web_seed FOLDER [COUNT]: fills a data folder with submissions for the tests of the page, a few told by hand and COUNT variants
-// of one flow, and prints {"token", "submissions"}. Names and scripts that would be dangerous as HTML are among them.
+// web_seed FOLDER [COUNT [finals]]: fills a data folder with submissions for the tests of the page, a few told by hand and COUNT
+// variants of one flow, with finals on another model if that is asked for, and prints {"token", "submissions"}. Names and scripts
+// that would be dangerous as HTML are among them.
 
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -203,6 +205,18 @@ class Seeder {
     judge(verdict);
   }
 
+  /// Has what passed judged on another model: by its name what is found there.
+  void judge_finals(const std::map<std::string, store::Verdict>& verdicts) {
+    const store::Equipment mini{.model = "mini", .model_digest = {}, .device = "cpu"};
+    store_.ask_finals({mini, json{{"model", "smollm2"}, {"device", "cpu"}, {"suite", "real"}}.dump(), "score"});
+    while (const auto lease = store_.claim("seed", kLease)) {
+      *time_ += 30 * kSecond;
+      const auto found = verdicts.find(store_.get(lease->submission)->name);
+      store_.complete(
+          *lease, found == verdicts.end() ? measured(Status::kBelowThreshold, {.accuracy = .2, .speedup = 2}) : found->second);
+    }
+  }
+
   void cancel(SubmissionId id) { store_.cancel(id); }
 
   json summary() const { return {{"token", token_}, {"submissions", count_}}; }
@@ -244,7 +258,14 @@ void add_known(Seeder& seeder) {
   seeder.confirm(hostile, measured(Status::kPassed, {.accuracy = .88, .speedup = 1.85}));
 }
 
-void seed(const std::string& folder, int count) {
+/// Of those that passed, in an order that the first model does not see, and one that does not pass.
+void add_finals(Seeder& seeder) {
+  seeder.judge_finals({{"both parents", measured(Status::kPassed, {.accuracy = .52, .speedup = 1.1})},
+                       {"quest", measured(Status::kPassed, {.accuracy = .74, .speedup = 1.3})},
+                       {"<img src=x onerror=alert(1)>", measured(Status::kPassed, {.accuracy = .81, .speedup = 1.7})}});
+}
+
+void seed(const std::string& folder, int count, bool has_finals) {
   Seeder seeder(folder);
   add_known(seeder);
   for (int i = 0; i < count; ++i) {
@@ -252,6 +273,7 @@ void seed(const std::string& folder, int count) {
     // Never on the front: what is known by heart stands above.
     seeder.judge(measured(Status::kPassed, {.accuracy = .5 + .2 * std::sin(i * .37), .speedup = .8 + .3 * std::cos(i * .61)}));
   }
+  if (has_finals) add_finals(seeder);
   fmt::print("{}\n", seeder.summary().dump());
 }
 
@@ -261,8 +283,8 @@ void seed(const std::string& folder, int count) {
 int main(int count, char** arguments) {
   try {
     const std::vector<std::string> words(arguments + 1, arguments + count);
-    if (words.empty()) throw std::runtime_error("usage: web_seed FOLDER [COUNT]");
-    sluice::test::seed(words[0], words.size() > 1 ? std::stoi(words[1]) : 0);
+    if (words.empty()) throw std::runtime_error("usage: web_seed FOLDER [COUNT [finals]]");
+    sluice::test::seed(words[0], words.size() > 1 ? std::stoi(words[1]) : 0, words.size() > 2 && words[2] == "finals");
   } catch (const std::exception& error) {
     fmt::print(stderr, "web_seed: {}\n", error.what());
     return 1;

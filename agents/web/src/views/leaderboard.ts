@@ -1,10 +1,12 @@
 // All submissions, failed ones among them, in a table; those with score and speed also as points, with the front of those
-// that none beats in both.
+// that none beats in both. Where a second model judges what passed, the table goes by that, and what both disagree about stands
+// below.
 
-import { allSubmissions, get } from '../api';
-import type { FrontPoint, Summary } from '../documents';
-import { element, section } from '../dom';
+import { allSubmissions, get, type Query } from '../api';
+import type { FinalsComparison, FrontPoint, Summary } from '../documents';
+import { element, replace, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
+import { Disagreements, finalColumn, modelsOf } from '../finals';
 import { measuredCell, metricTitle } from '../format';
 import { follow } from '../live';
 import { Loader } from '../loader';
@@ -22,11 +24,15 @@ import {
   kSettingColumns,
   kStatusColumn,
 } from '../summary_columns';
-import { DataTable, stateIn, type Column } from '../table';
+import { DataTable, stateIn, type Column, type TableState } from '../table';
 import { heading, type Context, type View } from '../view';
 
 const kMostCompared = 6;
-const kUsualOrder = 'score';
+/** By which the table is sorted unless the reader says otherwise. */
+const usualOrder = (has_finals: boolean) => (has_finals ? 'final' : 'score');
+
+/** The models whose scores both stand in the table. */
+type Models = ReturnType<typeof modelsOf>;
 
 /** The submissions that a reader has ticked, and the link to their comparison. */
 class Choice {
@@ -98,15 +104,21 @@ function frontTable(): DataTable<FrontPoint> {
   });
 }
 
-function submissionTable(query: URLSearchParams, choice: Choice, onState: () => void): DataTable<Summary> {
-  const run = [kBasisColumn, ...kMetricColumns, ...kSettingColumns];
+function metricColumns(models: Models): Column<Summary>[] {
+  if (!models) return kMetricColumns;
+  const own = kMetricColumns.map((column) => (column.key === 'score' ? { ...column, title: `Score on ${models.first} (%)` } : column));
+  return [finalColumn(models.last), ...own];
+}
+
+function submissionTable(state: TableState, models: Models, choice: Choice, onState: () => void): DataTable<Summary> {
+  const run = [kBasisColumn, ...metricColumns(models), ...kSettingColumns];
   return new DataTable<Summary>({
     caption: 'Submissions',
     columns: [choice.column, kNumberColumn, kNameColumn, kAgentColumn, kStatusColumn, ...run, kCreatedColumn],
     rowKey: ({ id }) => id,
     rowClass: (row) => (row.status === 'passed' && !isRefuted(row) ? '' : 'not-passed'),
     empty: 'No submission is like that. Without filters, and still empty: hand one in with "sluice submit".',
-    state: stateIn(query, kUsualOrder),
+    state,
     onState,
     wide: true,
   });
@@ -116,7 +128,10 @@ class Leaderboard {
   private readonly form: FilterForm;
   private readonly mixed = new MixedNotice((field, value) => this.form.choose(field, value));
   private readonly choice = new Choice();
-  private readonly table: DataTable<Summary>;
+  private table: DataTable<Summary>;
+  private readonly tablePlace = element('div');
+  private models: Models;
+  private readonly disagreements = new Disagreements();
   private readonly front = frontTable();
   private readonly chart: FrontChart;
   private readonly hide = element('input', { type: 'checkbox', name: 'front' });
@@ -127,7 +142,8 @@ class Leaderboard {
 
   constructor({ route: { query }, signal }: Context) {
     this.form = new FilterForm(filterOf(query), () => void this.filter());
-    this.table = submissionTable(query, this.choice, () => this.keep());
+    this.table = submissionTable(stateIn(query, usualOrder(false)), undefined, this.choice, () => this.keep());
+    this.tablePlace.append(this.table.element);
     this.chart = new FrontChart(signal);
     this.loader = new Loader(signal, (stop) => this.load(stop));
     this.hide.checked = query.get('points') === 'front';
@@ -152,8 +168,9 @@ class Leaderboard {
           section('Pareto front', this.front.element),
         ),
         element('div', { class: 'table-head' }, this.count, this.choice.element),
-        this.table.element,
+        this.tablePlace,
       ),
+      this.disagreements.element,
     ];
   }
 
@@ -170,6 +187,8 @@ class Leaderboard {
     const is_first = this.rows.length === 0;
     const rows = await allSubmissions(query, stop, (so_far) => is_first && this.show(so_far, ' so far …'));
     [this.rows, this.points] = [rows, points];
+    const models = this.form.query().model ? undefined : modelsOf(rows);
+    this.disagreements.show(models && (await get<FinalsComparison>('/v1/finals', this.comparedQuery(), stop)), models);
     this.show(rows, rows.length === 1 ? ' submission' : ' submissions');
     this.front.show(points);
     this.draw();
@@ -179,8 +198,24 @@ class Leaderboard {
     this.loader.reveal();
     this.form.offer(rows);
     this.mixed.show(rows);
+    this.setModels(this.form.query().model ? undefined : modelsOf(rows));
     this.table.show([...rows]);
     this.count.textContent = `${rows.length}${what}`;
+  }
+
+  /** Whatever became of a flow on either model. */
+  private comparedQuery(): Query {
+    return { ...this.form.query(), status: '' };
+  }
+
+  /** Another table where other models have columns, sorted as the reader wants it, or as such a table usually is. */
+  private setModels(models: Models): void {
+    if (models?.first === this.models?.first && models?.last === this.models?.last) return;
+    const { state } = this.table;
+    if (state.sort === usualOrder(this.models !== undefined)) state.sort = usualOrder(models !== undefined);
+    this.models = models;
+    this.table = submissionTable(state, models, this.choice, () => this.keep());
+    replace(this.tablePlace, this.table.element);
   }
 
   private draw(): void {
@@ -191,7 +226,7 @@ class Leaderboard {
     const { sort, descending, page } = this.table.state;
     keepQuery({
       ...this.form.query(),
-      sort: sort === kUsualOrder ? '' : sort,
+      sort: sort === usualOrder(this.models !== undefined) ? '' : sort,
       order: descending ? '' : 'ascending',
       page: page === 1 ? '' : page,
       points: this.hide.checked ? 'front' : '',

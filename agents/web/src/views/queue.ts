@@ -18,7 +18,16 @@ const kLines = 100; // of the log
 type Column = [title: string, cell: (row: Summary) => Child];
 
 const kId: Column = ['#', ({ id }) => String(id)];
-const kName: Column = ['Name', ({ id, name }) => element('a', { href: submissionHash(id), class: 'name', title: name }, name)];
+const kName: Column = [
+  'Name',
+  ({ id, name, final_of, settings }) =>
+    element(
+      'span',
+      {},
+      element('a', { href: submissionHash(id), class: 'name', title: name }, name),
+      typeof final_of === 'number' && element('span', { class: 'muted' }, ` final of #${final_of} on ${settings.model ?? '–'}`),
+    ),
+];
 const kAgent: Column = ['Agent', ({ agent }) => agent];
 const kEndedColumns: Column[] = [
   kId,
@@ -78,7 +87,7 @@ const kWaiting: List = {
   title: 'Waiting',
   columns: [kId, kName, kAgent, since('For')],
   empty: 'Nothing waits.',
-  note: 'The next one first, as far as can be told: agents take turns, and of one agent the oldest goes first.',
+  note: 'The next one first, as far as can be told: agents take turns, and of one agent the oldest goes first; finals come last.',
 };
 
 /** Of very many rows the first ones. */
@@ -96,7 +105,7 @@ function listOf({ title, columns, empty, note }: List, rows: Summary[]): HTMLEle
 /** The submissions that ended last, whatever waits: each final status is asked for. */
 async function lastEnded(stop: AbortSignal): Promise<Summary[]> {
   const pages = await Promise.all(
-    kStatuses.filter(isFinal).map((status) => get<Page>('/v1/submissions', { status, limit: kMostEnded }, stop)),
+    kStatuses.filter(isFinal).map((status) => get<Page>('/v1/submissions', { status, finals: 'shown', limit: kMostEnded }, stop)),
   );
   return pages
     .flatMap(({ submissions }) => submissions)
@@ -142,8 +151,8 @@ export const queueView: View = async ({ live, signal, main }) => {
   const inProgress = { title: 'Running', columns: [kId, kName, kAgent, stages.column, since('For')], empty: 'Nothing runs.' };
   const load = async (stop: AbortSignal) => {
     const [running, queued, ended] = await Promise.all([
-      allSubmissions({ status: 'running' }, stop),
-      allSubmissions({ status: 'queued' }, stop),
+      allSubmissions({ status: 'running', finals: 'shown' }, stop),
+      allSubmissions({ status: 'queued', finals: 'shown' }, stop),
       lastEnded(stop),
     ]);
     keepPlaces(lists, () => {

@@ -21,6 +21,7 @@ import { keepPlaces } from '../keep';
 import { follow } from '../live';
 import { Loader } from '../loader';
 import { kConfirmedMetrics } from '../metrics';
+import { finalSection } from '../finals';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
@@ -36,7 +37,7 @@ function links(ids: number[]): Child[] {
 
 /** `children` are missing where they cannot be read. */
 function facts(submission: Submission, children: number[] | undefined): HTMLElement {
-  const { settings, parents, same_as } = submission;
+  const { settings, parents, same_as, final_of } = submission;
   const pairs: [string, Child[]][] = [
     ['Agent', [submission.agent]],
     ['Status', [statusCell(submission.status)]],
@@ -50,6 +51,7 @@ function facts(submission: Submission, children: number[] | undefined): HTMLElem
     ['Children', children ? (children.length > 0 ? links(children) : ['none']) : ['cannot be read now']],
     ['Content', [element('code', { title: 'of script and settings' }, submission.content_hash.slice(0, 16))]],
   ];
+  if (typeof final_of === 'number') pairs.push(['Final of', links([final_of])]);
   if (typeof same_as === 'number') pairs.push(['Same flow as', [...links([same_as]), ', whose verdict it shares']]);
   return element(
     'dl',
@@ -272,6 +274,7 @@ function shown({ submission, evaluations, children, flow }: Found, tables: Table
     figures(submission),
     whyStopped(submission),
     confirmationSection(submission),
+    finalSection(submission, [...kMainMetrics, ...kConfirmedMetrics.map(({ name }) => name)]),
     submission.notes && section('Notes', element('p', { class: 'message' }, submission.notes)),
     section('Stages', evaluation ? stageList(evaluation) : element('p', { class: 'empty' }, 'It has not been judged yet.')),
     mass.length > 0 && section('Attention mass', massChart(mass, signal)),
@@ -289,6 +292,7 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
   const tables = { metrics: unsorted(), attempts: unsorted() };
   let drawn = new AbortController(); // charts of what was shown before
   signal.addEventListener('abort', () => drawn.abort());
+  let final: number | undefined; // whose events concern this one, too
   const load = async (stop: AbortSignal) => {
     const address = `/v1/submissions/${id}`;
     const [submission, { evaluations }, known] = await Promise.all([
@@ -296,6 +300,7 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
       get<{ evaluations: Evaluation[] }>(`${address}/evaluations`, {}, stop),
       children.load(stop),
     ]);
+    final = submission.final?.id;
     const flow = await flowSections(submission, submission.evaluation?.artifacts ?? [], stop);
     keepPlaces(place, () => {
       drawn.abort();
@@ -307,7 +312,7 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
   main.append(loader.place, place);
   live.onGap(signal, () => children.forget());
   await follow(live, signal, loader, (event) =>
-    event.submission === id ? event.kind !== 'progress' : children.take(event, signal),
+    event.submission === id || (event.submission !== null && event.submission === final) ? event.kind !== 'progress' : children.take(event, signal),
   );
   if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
 };
