@@ -53,7 +53,8 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
 json HarnessService::leaderboard(store::Ranking ranking, Caller& caller) {
   return as_problems([&] {
     const bool is_by_score = ranking.metric == metrics::kScore.name && ranking.is_of_all() && ranking.higher_is_better;
-    ranking.by_finals = is_by_score && ranking.filter.model.empty();
+    const bool is_of_passed = ranking.filter.status.value_or(store::Status::kPassed) == store::Status::kPassed;
+    ranking.by_finals = is_by_score && is_of_passed && ranking.filter.model.empty();
     caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
     json entries = documents_of(store->leaderboard(ranking));

@@ -172,7 +172,8 @@ std::string Connection::read_chunks(bool is_asked_for, const std::function<void(
     if (!take_line(at, deadline).empty()) throw HttpProblem(400, "a chunk of the body is longer than it says");
   }
   size_t trailers = 0;
-  while (!take_line(at, deadline).empty()) {
+  for (std::string line; !(line = take_line(at, deadline)).empty();) {
+    check_trailer(line);
     if (++trailers > kMostTrailers) throw HttpProblem(431, "too many fields behind the body");
   }
   received_.erase(0, at);

@@ -126,6 +126,11 @@ HttpHead parse_http_head(std::string_view text) {
   return head;
 }
 
+void check_trailer(std::string_view line) {
+  HttpHeaders ignored;
+  parse_header(line, ignored);
+}
+
 size_t parse_chunk_size(std::string_view line) {
   constexpr size_t kMostDigits = 12;
   constexpr int kHexadecimal = 16;
@@ -135,7 +140,10 @@ size_t parse_chunk_size(std::string_view line) {
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), size, kHexadecimal);
   const bool is_number =
       !digits.empty() && digits.size() <= kMostDigits && parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
-  if (!is_number || (!rest.empty() && rest.front() != ';')) refuse("a chunk of the body does not begin with its size");
+  const bool has_control = std::any_of(rest.begin(), rest.end(), [](char c) { return is_control(c) && c != '\t'; });
+  if (!is_number || has_control || (!rest.empty() && rest.front() != ';')) {
+    refuse("a chunk of the body does not begin with its size");
+  }
   return size;
 }
 

@@ -27,6 +27,9 @@ struct HttpHead {
 /// both. Throws HttpProblem; 501 for another coding.
 HttpHead parse_http_head(std::string_view text);
 
+/// A field behind a body in chunks, without its CR LF: it must be one, and nobody looks at it. Throws HttpProblem.
+void check_trailer(std::string_view line);
+
 /// The size that the line before a chunk says, without its CR LF. What stands behind a ";" is not looked at. Throws HttpProblem
 /// (400).
 size_t parse_chunk_size(std::string_view line);

@@ -142,7 +142,8 @@ Quota Store::quota_of(const std::string& name) {
   const Agent agent = required_agent(name);
   const Time since = options_.clock() - kDay;
   Query query(*database_,
-              "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ? AND automatic = 0) + "
+              "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ? "
+              "AND id NOT IN (SELECT id FROM submissions WHERE automatic = 1)) + "
               "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?) + "
               "(SELECT COUNT(*) FROM trials WHERE agent = ? AND created > ? AND seed IS NOT NULL) + "
               "(SELECT COUNT(*) FROM confirmations WHERE agent = ? AND created > ? AND automatic = 0 "
@@ -192,7 +193,8 @@ std::vector<AgentSummary> Store::agents() {
   Query query(*database_,
               fmt::format("SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "
                           "MAX(CASE WHEN s.status = 'passed' AND {} THEN coalesce(mc.value, m.value) END) "
-                          "FROM agents a LEFT JOIN submissions s ON s.agent = a.id AND s.automatic = 0 {} LEFT JOIN metrics m "
+                          "FROM agents a LEFT JOIN submissions s ON s.agent = a.id "
+                          "AND s.id NOT IN (SELECT id FROM submissions WHERE automatic = 1) {} LEFT JOIN metrics m "
                           "ON m.evaluation = s.judged AND m.name = 'score' AND m.task = '' AND m.length = 0 LEFT JOIN metrics mc "
                           "ON mc.evaluation = c.evaluation AND mc.name = 'score' AND mc.task = '' AND mc.length = 0 "
                           "GROUP BY a.id ORDER BY a.name",

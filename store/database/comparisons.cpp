@@ -99,7 +99,9 @@ std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
 
 int64_t Store::count_ranked(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
-  return static_cast<int64_t>(standings(*database_, ranking).size());
+  Ranking plain = ranking;
+  plain.by_finals = false;  // they change the order alone
+  return static_cast<int64_t>(standings(*database_, plain).size());
 }
 
 int64_t Store::count_measured(const Ranking& ranking) {

@@ -30,7 +30,7 @@ std::string new_seed() {
 
 /// A submission that is to be confirmed, and its confirmation, if there is one.
 struct Candidate {
-  bool is_final = false;  // that the server made: its confirmation belongs to that of its flow, and costs nothing
+  bool is_free = false;  // of a final that the server made, with that of its flow: it costs nothing
   EvaluationId judged = 0;
   int64_t agent = 0;
   std::optional<int64_t> confirmation = {};  // its row
@@ -40,10 +40,13 @@ struct Candidate {
 
 /// Throws kNotFound, kConflict.
 Candidate required_candidate(Database& database, SubmissionId submission) {
-  Query query(database,
-              "SELECT s.status, s.judged, s.agent, c.id, c.state, c.automatic, s.automatic FROM submissions s "
-              "LEFT JOIN confirmations c ON c.judged = s.judged WHERE s.id = ?",
-              submission);
+  Query query(
+      database,
+      "SELECT s.status, s.judged, s.agent, c.id, c.state, c.automatic, s.automatic = 1 AND EXISTS (SELECT 1 FROM finals f "
+      "JOIN submissions o ON o.id = f.submission JOIN confirmations p ON p.judged = o.judged WHERE f.final = s.id) "
+      "FROM submissions s "
+      "LEFT JOIN confirmations c ON c.judged = s.judged WHERE s.id = ?",
+      submission);
   if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
   const std::string status = query.text(0);
   if (!is_final(status_of(status))) {
@@ -60,6 +63,11 @@ Candidate required_candidate(Database& database, SubmissionId submission) {
     candidate.is_automatic = query.integer(5) != 0;
   }
   return candidate;
+}
+
+bool is_automatic_submission(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT automatic FROM submissions WHERE id = ?", submission);
+  return query.step() && query.integer(0) != 0;
 }
 
 /// Which one the next of its model, device and suite is.
@@ -194,9 +202,11 @@ AskedConfirmation Store::ask_confirmation(const std::string& agent_name, Submiss
   const bool has_failed = is_known && candidate.state == ConfirmationState::kFailed;
   const bool waits_behind = is_known && candidate.is_automatic && candidate.state == ConfirmationState::kQueued;
   if (!is_known || has_failed || waits_behind) {
-    if (!candidate.is_final) require_quota(agent);
+    // With its flow a final is confirmed once. Of those that the server made no confirmation counts by itself.
+    const bool is_free = candidate.is_free && !has_failed;
+    if (!is_free) require_quota(agent);
     if (!is_known) candidate.confirmation = insert(*database_, first, candidate, options_.clock());
-    if (has_failed && !candidate.is_final) {
+    if (!is_free && (has_failed || is_automatic_submission(*database_, first))) {
       Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, options_.clock(), first)
           .run();
     }

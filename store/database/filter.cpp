@@ -24,7 +24,7 @@ Conditions::Conditions(const Filter& filter) {
   add("s.model = ?", filter.model);
   add("s.device = ?", filter.device);
   add("s.suite = ?", filter.suite);
-  if (filter.model.empty() && !filter.with_finals) sql_ += " AND s.automatic = 0";
+  if (filter.model.empty() && !filter.with_finals) sql_ += " AND s.id NOT IN (SELECT id FROM submissions WHERE automatic = 1)";
   check_size("text to look for", filter.text, Limits::kSoughtText);
   if (!filter.text.empty()) {
     sql_ += R"( AND (s.name || char(10) || s.notes || char(10) || s.script) LIKE ? ESCAPE '\')";

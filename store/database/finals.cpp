@@ -30,21 +30,25 @@ constexpr const char* kFrom =
 
 int64_t room_for(Database& database, const std::string& settings) {
   Query query(database,
-              "SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE q.trial IS NULL "
+              "SELECT COUNT(*) FROM queue q CROSS JOIN submissions s ON s.id = q.submission WHERE q.trial IS NULL "
               "AND q.confirmation IS NULL AND s.automatic = 1 AND s.settings = ?",
               settings);
   query.step();
   return std::max<int64_t>(0, kMostWaiting - query.integer(0));
 }
 
-/// What passed and has no final with these settings, the best first.
+/// What passed, was not refuted, has the metric, and has no final with these settings, the best first. One that somebody else has
+/// cancelled is none.
 std::vector<SubmissionId> candidates(Database& database, const FinalRun& run, const std::string& settings) {
   std::vector<SubmissionId> found;
   Query query(database,
-              fmt::format("SELECT s.id FROM submissions s LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = ?5 "
+              fmt::format("SELECT s.id FROM submissions s JOIN metrics m ON m.evaluation = s.judged AND m.name = ?5 "
                           "AND m.task = '' AND m.length = 0 WHERE {} AND s.status = 'passed' AND s.same_as IS NULL "
-                          "AND s.automatic = 0 AND s.settings <> ?4 AND NOT EXISTS (SELECT 1 FROM finals f "
-                          "JOIN submissions t ON t.id = f.final WHERE f.submission = s.id AND t.settings = ?4) "
+                          "AND s.id NOT IN (SELECT id FROM submissions WHERE automatic = 1) AND s.settings <> ?4 "
+                          "AND NOT EXISTS (SELECT 1 FROM confirmations c JOIN evaluations v ON v.id = c.evaluation "
+                          "WHERE c.judged = s.judged AND c.state = 'done' AND v.verdict <> 'passed') "
+                          "AND NOT EXISTS (SELECT 1 FROM finals f JOIN submissions t ON t.id = f.final WHERE f.submission = s.id "
+                          "AND t.settings = ?4 AND NOT (t.status = 'cancelled' AND t.automatic = 1 AND t.agent <> s.agent)) "
                           "ORDER BY m.value DESC, s.id LIMIT ?6",
                           is_suited_sql(1)),
               run.first.device, run.first.model_digest, run.first.model, settings, run.metric, room_for(database, settings));
@@ -73,6 +77,15 @@ SubmissionId insert(Database& database, SubmissionId first, const std::string& s
   return id;
 }
 
+/// Gives a final that another agent has cancelled to the agent of `first`; whether it did.
+bool takes_over(Database& database, SubmissionId last, SubmissionId first) {
+  Query query(database,
+              "UPDATE submissions SET agent = (SELECT agent FROM submissions WHERE id = ?2) WHERE id = ?1 AND automatic = 1 "
+              "AND status = 'cancelled' AND agent <> (SELECT agent FROM submissions WHERE id = ?2) RETURNING id",
+              last, first);
+  return query.step();
+}
+
 /// By name, what a final stands for: each metric as confirmed or, without that, as judged.
 using Values = std::map<std::string, Metric>;
 
@@ -91,7 +104,7 @@ void add_metrics(Database& database, const std::string& join, const std::string&
 
 /// The place of a submission, whose final this is, if there is one; one that passed stands by the final from now on.
 void place(Standing& standing, const Final* last) {
-  if (last == nullptr || !is_final(last->status)) return;
+  if (last == nullptr || !is_verdict(last->status)) return;
   if (!last->passed()) {
     standing.place = Standing::Place::kFell;
   } else if (!last->metrics.empty()) {
@@ -106,11 +119,19 @@ void place(Standing& standing, const Final* last) {
 
 }  // namespace
 
+bool is_verdict(Status status) {
+  return is_final(status) && status != Status::kCancelled && status != Status::kRuntimeError && status != Status::kTimeout;
+}
+
 std::vector<SubmissionId> Store::ask_finals(const FinalRun& run) {
   const std::string settings = canonical_object("settings", run.settings);
   std::vector<SubmissionId> made;
+  if (candidates(*database_, run, settings).empty()) return made;  // others need not wait for that
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  for (const SubmissionId first : candidates(*database_, run, settings)) made.push_back(make_final(first, settings));
+  // Those that are there already take no room.
+  for (std::vector<SubmissionId> next; !(next = candidates(*database_, run, settings)).empty();) {
+    for (const SubmissionId first : next) made.push_back(make_final(first, settings));
+  }
   transaction.commit();
   return made;
 }
@@ -122,6 +143,7 @@ SubmissionId Store::make_final(SubmissionId first, const std::string& settings) 
   const std::string hash = hash_of({flow.text(0), settings});
   const std::optional<SubmissionId> known = find_known(*database_, hash);
   const SubmissionId id = known ? *known : insert(*database_, first, settings, hash, options_.clock());
+  if (known && takes_over(*database_, id, first)) requeue(id, kLast);
   Query(*database_,
         "INSERT INTO finals (submission, final) VALUES (?, ?) ON CONFLICT (submission) DO UPDATE SET final = excluded.final",
         first, id)

@@ -25,8 +25,6 @@ Comparable comparable(const Judgement& judgement) {
   return {judgement.metric->value, judgement.metric->low, judgement.metric->high};
 }
 
-bool is_verdict(Status status) { return is_final(status) && status != Status::kCancelled; }
-
 /// Those that have a verdict of the first model.
 std::vector<Finalist> judged_first(Database& database, const std::string& metric, const Filter& filter) {
   const Conditions conditions(filter);
@@ -103,11 +101,13 @@ void compare_pairs(std::vector<Finalist>& paired, size_t most, FinalsComparison&
                    [](const Finalist& one, const Finalist& other) { return one.last.metric->value > other.last.metric->value; });
   paired.resize(std::min(paired.size(), kMostPaired));
   RankCorrelation correlation;
+  std::vector<bool> is_compared(paired.size());
   for (size_t i = 0; i < paired.size(); ++i) {
     for (size_t j = i + 1; j < paired.size(); ++j) {
       const Finalist& one = paired[i];
       const Finalist& other = paired[j];
       if (!is_alike(one, other)) continue;
+      is_compared[i] = is_compared[j] = true;
       correlation.add(one.first.metric->value - other.first.metric->value, one.last.metric->value - other.last.metric->value);
       const bool is_reversed = is_better(comparable(one.last), comparable(other.last), true) &&
                                is_better(comparable(other.first), comparable(one.first), true);
@@ -116,7 +116,7 @@ void compare_pairs(std::vector<Finalist>& paired, size_t most, FinalsComparison&
       if (comparison.reversed.size() < most) comparison.reversed.emplace_back(one, other);
     }
   }
-  if (comparison.passed_both >= kFewest) comparison.agreement = correlation.value();
+  if (std::count(is_compared.begin(), is_compared.end(), true) >= kFewest) comparison.agreement = correlation.value();
 }
 
 }  // namespace

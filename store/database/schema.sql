@@ -35,6 +35,7 @@ CREATE TABLE submissions (
   automatic INTEGER NOT NULL DEFAULT 0 CHECK (automatic IN (0, 1))  -- a final that the server made: counts in no quota
 ) STRICT;
 CREATE INDEX submissions_of_agent ON submissions (agent, created);
+CREATE INDEX automatic_submissions ON submissions (id) WHERE automatic = 1;
 CREATE INDEX submissions_by_status ON submissions (status);
 CREATE INDEX submissions_finished ON submissions (first_finished) WHERE first_finished IS NOT NULL;
 CREATE INDEX submissions_by_run ON submissions (model, device, suite);

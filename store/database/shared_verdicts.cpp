@@ -96,6 +96,12 @@ Sharing Store::share_verdict(const Lease& lease, const std::string& fingerprint,
     const Verdict verdict = verdict_of(*database_, *same->judged);
     close_evaluation(lease.evaluation, "judged", verdict, true);
     Query(*database_, "UPDATE submissions SET same_as = ? WHERE id = ?", same->id, job.submission).run();
+    // What an agent has handed in, too, is no secret of the server's: the one that stands for both is shown.
+    Query(*database_,
+          "UPDATE submissions SET automatic = 0 WHERE id = ? AND automatic = 1 "
+          "AND (SELECT automatic FROM submissions WHERE id = ?) = 0",
+          same->id, job.submission)
+        .run();
     finish(job, lease.evaluation, verdict.status);
   } else if (same) {
     put_back(job, lease.evaluation, kLongestDelay);  // woken when that has ended

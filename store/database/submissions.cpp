@@ -119,6 +119,11 @@ Draft checked_draft(const Draft& draft) {
 
 bool may_revive(const Agent& who, int64_t owner) { return owner == who.id || who.role == Role::kAdmin; }
 
+/// What somebody hands in is theirs, though the server has made it as a final before.
+void adopt(Database& database, SubmissionId id) {
+  Query(database, "UPDATE submissions SET automatic = 0 WHERE id = ? AND automatic = 1", id).run();
+}
+
 std::string hash_of_request(const Draft& draft) {
   std::string parents;
   for (const SubmissionId parent : draft.parents) parents += fmt::format("{},", parent);
@@ -142,6 +147,7 @@ Submitted Store::take(const Agent& agent, const Draft& checked, int64_t spent) {
   const bool wanted = !same || same->is_wanted(agent);
   if (wanted) require_quota(agent, spent);
   const SubmissionId id = same ? same->id : insert(*database_, agent, checked, hash, time);
+  if (same) adopt(*database_, id);
   remember_key(*database_, agent, checked, id, time);
   if (same && wanted) {
     Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, time, id).run();

@@ -107,6 +107,10 @@ TEST_F(HttpConnections, TakesBodiesInChunks) {
       {"fffffffffff\r\n", 413},
       {"800\r\n" + std::string(0x800, ' ') + "\r\n801\r\n", 413},  // together
       {"1;" + std::string(9000, 'a'), 400},
+      {"2;\nxx\r\n{}\r\n0\r\n\r\n", 400},  // where a proxy might see another line
+      {"2;a\rb\r\n{}\r\n0\r\n\r\n", 400},
+      {"2\r\n{}\r\n0\r\nA: b\n\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+      {"2\r\n{}\r\n0\r\nno field\r\n\r\n", 400},
       {"0\r\n" +
            [] {
              std::string fields;

@@ -243,12 +243,71 @@ TEST(FinalsBoard, AVerdictThatIsTakenBackMovesItsFlow) {
   test.store.judge_again(last);
   EXPECT_EQ(test.board(), (Board{{two, 1}, {one, 2}})) << "it is open again";
   EXPECT_TRUE(test.store.cancel(last));
-  EXPECT_EQ(test.board(), (Board{{two, 1}, {one, 2}})) << "it did not pass";
   const SubmissionId three = test.judged("three", scored(0.1));
-  EXPECT_EQ(test.board(), (Board{{two, 1}, {three, 2}, {one, 3}})) << "whoever cancels a final is behind all others";
+  EXPECT_EQ(test.board(), (Board{{two, 1}, {one, 2}, {three, 3}})) << "a final that was cancelled says nothing";
   test.store.judge_again(two);
   test.decide(scored(0.1, 0.01, Status::kBelowThreshold), kMini);
-  EXPECT_EQ(test.board(), (Board{{three, 1}, {one, 2}})) << "the first model takes it back";
+  EXPECT_EQ(test.board(), (Board{{one, 1}, {three, 2}})) << "the first model takes it back";
+  expect_whole(test);
+}
+
+TEST(FinalsBoard, WhatSaysMoreOfTheMachineThanOfTheFlowIsNoVerdict) {
+  TwoModels test;
+  const SubmissionId better = test.twice("better", scored(0.9), scored(0.3, 0.01, Status::kTimeout));
+  const SubmissionId fell = test.twice("fell", scored(0.8), scored(0.2, 0.01, Status::kBelowThreshold));
+  const SubmissionId good = test.twice("good", scored(0.1), scored(0.5));
+  EXPECT_EQ(test.board(), (Board{{good, 1}, {better, 2}, {fell, 3}}));
+  EXPECT_EQ(test.store.compare_finals("score").flows, 2);
+  EXPECT_EQ(test.store.count_ranked({.metric = "score", .by_finals = true}), 3);
+}
+
+TEST(Finals, AreOfWhatWasAskedSomethingAndWasNotRefuted) {
+  TwoModels test;
+  Verdict without;  // of a suite that asks nothing
+  test.judged("verified", without);
+  EXPECT_TRUE(test.store.ask_finals(kRun).empty());
+  const SubmissionId refuted = test.judged("refuted", scored(0.5));
+  test.store.ask_confirmation("ada", refuted);
+  test.decide(scored(0.1, 0.01, Status::kBelowThreshold), kMini);
+  EXPECT_TRUE(test.store.ask_finals(kRun).empty());
+}
+
+TEST(Finals, NobodyCancelsThemForSomebodyElse) {
+  TwoModels test;
+  test.store.create_agent("mallory", Role::kAgent, 100);
+  const SubmissionId own = test.submit("flow");
+  Draft same = draft("flow");
+  same.settings = R"({"device":"cpu","model":"mini","model_digest":"a","suite":"standard"})";
+  const SubmissionId other = test.store.submit("mallory", same).id;
+  ASSERT_NE(own, other);
+  test.decide(scored(0.5), kMini);  // who has run less goes first: complete both, whichever it is
+  test.decide(scored(0.5), kMini);
+  test.store.ask_finals(kRun);
+  const SubmissionId last = test.store.summary(own)->final->submission;
+  EXPECT_EQ(test.store.summary(other)->final->submission, last) << "one script, one final";
+  const std::string owner = test.store.get(last)->agent;
+  const std::string robbed = owner == "ada" ? "mallory" : "ada";
+  test.store.cancel(last);
+  test.store.ask_finals(kRun);
+  EXPECT_EQ(test.store.get(last)->agent, robbed) << "the other agent's flow is judged all the same";
+  EXPECT_EQ(test.store.get(last)->status, Status::kQueued);
+  test.store.cancel(last);
+  test.store.ask_finals(kRun);
+  EXPECT_EQ(test.store.get(last)->agent, owner);
+  expect_whole(test);
+}
+
+TEST(Finals, AreSubmissionsOnceSomebodyHandsThemIn) {
+  TwoModels test;
+  const SubmissionId first = test.twice("flow", scored(0.5), scored(0.7));
+  const SubmissionId last = test.store.summary(first)->final->submission;
+  EXPECT_EQ(test.listed({}), (std::vector<SubmissionId>{first}));
+  Draft same = draft("flow");
+  same.settings = kLast;  // a server whose first model that is
+  const Submitted again = test.store.submit("ada", same);
+  EXPECT_EQ(again.id, last);
+  EXPECT_FALSE(again.is_new);
+  EXPECT_EQ(test.listed({}), (std::vector<SubmissionId>{last, first}));
   expect_whole(test);
 }
 
@@ -258,7 +317,7 @@ TEST(FinalsBoard, TakesWhatWasConfirmed) {
   const SubmissionId two = test.twice("two", scored(0.5), scored(0.7));
   const int64_t used = test.store.quota_of("ada").used;
   test.store.ask_confirmation("ada", test.store.summary(one)->final->submission);
-  EXPECT_EQ(test.store.quota_of("ada").used, used) << "it costs nothing";
+  EXPECT_EQ(test.store.quota_of("ada").used, used + 1) << "by itself it costs what any does";
   test.decide(scored(0.6), kLarge);
   EXPECT_EQ(test.board(), (Board{{two, 1}, {one, 2}}));
   EXPECT_EQ(test.store.summary(one)->final->metrics.front().value, 0.6);
@@ -268,6 +327,22 @@ TEST(FinalsBoard, TakesWhatWasConfirmed) {
   test.decide(scored(0.9, 0.01, Status::kBelowThreshold), kLarge);
   EXPECT_FALSE(test.store.summary(two)->final->passed());
   EXPECT_EQ(test.board(), (Board{{one, 1}, {two, 2}}));
+}
+
+TEST(Finals, AreConfirmedOnceForNothingWithTheirFlow) {
+  TwoModels test;
+  const SubmissionId one = test.twice("one", scored(0.9), scored(0.8));
+  const SubmissionId last = test.store.summary(one)->final->submission;
+  const int64_t used = test.store.quota_of("ada").used;
+  test.store.ask_confirmation("ada", one);
+  test.store.ask_confirmation("ada", last);
+  EXPECT_EQ(test.store.quota_of("ada").used, used + 1);
+  test.decide(scored(0.1, 0.01, Status::kRuntimeError), kLarge);
+  test.store.ask_confirmation("ada", last);
+  EXPECT_EQ(test.store.quota_of("ada").used, used + 2) << "each time that it failed counts";
+  test.store.set_quota("ada", 1);
+  test.decide(scored(0.1, 0.01, Status::kRuntimeError), kLarge);
+  EXPECT_THROW(test.store.ask_confirmation("ada", last), StoreError);
 }
 
 TEST(FinalsComparison, NamesWhatTheModelsSeeInOppositeOrder) {
