@@ -96,6 +96,7 @@ struct FinalRun {
   Equipment first;       // what it passed on
   std::string settings;  // of finals: a JSON object
   std::string metric;    // the flows with more of it go first
+  std::string suite;     // by which flows may pass without it: the server's own may ask nothing, another such sorts nothing out
 };
 
 /// What there is to know for a worker of a confirmation that it judges.

@@ -192,7 +192,7 @@ std::optional<store::FinalRun> Harness::final_run() const {
                                    {"model", last_->equipment.model},
                                    {"model_digest", last_->equipment.model_digest},
                                    {"device", last_->equipment.device}};
-  return store::FinalRun{first_->equipment, settings.dump(), metrics::kScore.name};
+  return store::FinalRun{first_->equipment, settings.dump(), metrics::kScore.name, first_->suite};
 }
 
 void Harness::tell_what_waits_for_others() {

@@ -37,13 +37,14 @@ int64_t room_for(Database& database, const std::string& settings) {
   return std::max<int64_t>(0, kMostWaiting - query.integer(0));
 }
 
-/// What passed, was not refuted, has the metric, and has no final with these settings, the best first. One that somebody else has
-/// cancelled is none.
+/// What passed with the metric or by the suite of the run, was not refuted, and has no final with these settings, the best first.
+/// One that somebody else has cancelled is none.
 std::vector<SubmissionId> candidates(Database& database, const FinalRun& run, const std::string& settings) {
   std::vector<SubmissionId> found;
   Query query(database,
-              fmt::format("SELECT s.id FROM submissions s JOIN metrics m ON m.evaluation = s.judged AND m.name = ?5 "
-                          "AND m.task = '' AND m.length = 0 WHERE {} AND s.status = 'passed' AND s.same_as IS NULL "
+              fmt::format("SELECT s.id FROM submissions s LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = ?5 "
+                          "AND m.task = '' AND m.length = 0 WHERE {} AND s.status = 'passed' AND s.same_as IS NULL AND (m.value "
+                          "IS NOT NULL OR s.suite = ?7) "
                           "AND s.id NOT IN (SELECT id FROM submissions WHERE automatic = 1) AND s.settings <> ?4 "
                           "AND NOT EXISTS (SELECT 1 FROM confirmations c JOIN evaluations v ON v.id = c.evaluation "
                           "WHERE c.judged = s.judged AND c.state = 'done' AND v.verdict <> 'passed') "
@@ -51,7 +52,8 @@ std::vector<SubmissionId> candidates(Database& database, const FinalRun& run, co
                           "AND t.settings = ?4 AND NOT (t.status = 'cancelled' AND t.automatic = 1 AND t.agent <> s.agent)) "
                           "ORDER BY m.value DESC, s.id LIMIT ?6",
                           is_suited_sql(1)),
-              run.first.device, run.first.model_digest, run.first.model, settings, run.metric, room_for(database, settings));
+              run.first.device, run.first.model_digest, run.first.model, settings, run.metric, room_for(database, settings),
+              run.suite);
   while (query.step()) found.push_back(query.integer(0));
   return found;
 }

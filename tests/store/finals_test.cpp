@@ -18,7 +18,7 @@ const std::string kFirst = R"({"device":"cpu","model":"mini","model_digest":"a",
 const std::string kLast = R"({"device":"cpu","model":"large","model_digest":"b","suite":"real"})";
 const Equipment kMini{"mini", "a", "cpu"};
 const Equipment kLarge{"large", "b", "cpu"};
-const FinalRun kRun{kMini, kLast, "score"};
+const FinalRun kRun{kMini, kLast, "score", "quick"};
 
 Verdict scored(double score, double margin = 0.01, Status status = Status::kPassed) {
   Verdict verdict;
@@ -223,7 +223,7 @@ TEST(FinalsBoard, GoesByTheFinalWhereThereIsOne) {
   const SubmissionId fell = test.twice("fell", scored(0.95), scored(0.1, 0.01, Status::kBelowThreshold));
   const SubmissionId open = test.judged("open", scored(0.7));
   const SubmissionId waits = test.judged("waits", scored(0.6));
-  test.store.ask_finals({kMini, kLast, "score"});
+  test.store.ask_finals(kRun);
   EXPECT_EQ(test.board(), (Board{{best, 1}, {close, 1}, {best_on_mini, 3}, {open, 4}, {waits, 5}, {fell, 6}}));
   const std::vector<Ranked> rows = test.store.leaderboard({.metric = "score", .limit = 2, .skip = 2, .by_finals = true});
   EXPECT_EQ(rows.at(0).metric.value, 0.4);
@@ -263,9 +263,13 @@ TEST(FinalsBoard, WhatSaysMoreOfTheMachineThanOfTheFlowIsNoVerdict) {
 
 TEST(Finals, AreOfWhatWasAskedSomethingAndWasNotRefuted) {
   TwoModels test;
-  Verdict without;  // of a suite that asks nothing
-  test.judged("verified", without);
-  EXPECT_TRUE(test.store.ask_finals(kRun).empty());
+  const Verdict without;  // of a suite that asks nothing
+  const SubmissionId other = test.submit("verified", R"({"device":"cpu","model":"mini","model_digest":"a","suite":"verify"})");
+  test.decide(without, kMini);
+  EXPECT_TRUE(test.store.ask_finals(kRun).empty()) << "it was not sorted out by " << other;
+  FinalRun by_verifying = kRun;
+  by_verifying.suite = "verify";
+  EXPECT_EQ(test.store.ask_finals(by_verifying).size(), 1U) << "who has the server ask nothing wants all of them";
   const SubmissionId refuted = test.judged("refuted", scored(0.5));
   test.store.ask_confirmation("ada", refuted);
   test.decide(scored(0.1, 0.01, Status::kBelowThreshold), kMini);
