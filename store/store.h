@@ -81,10 +81,11 @@ class Store {
 
   // Confirmations (confirmations.cpp): each verdict `passed` has one at most
 
-  /// Has a submission judged once more by questions that nobody knows yet, for `agent`, whose quota it counts in. Asked for
-  /// again, it is the one that there is; one that the server has asked for and that waits takes its place in the queue among what
-  /// agents ask for, and one that failed is judged by new questions, which both count in the quota, too. Throws kNotFound (agent,
-  /// submission), kConflict (it has not passed, or is not judged yet), kQuota.
+  /// Has a submission judged once more by questions that nobody knows yet, for `agent`, whose quota it counts in, but for that of
+  /// a final that the server made: with a confirmation of its flow it is confirmed once for nothing. Asked for again, it is the
+  /// one that there is; one that the server has asked for and that waits takes its place in the queue among what agents ask for,
+  /// and one that failed is judged by new questions, which both count in the quota, too. Throws kNotFound (agent, submission),
+  /// kConflict (it has not passed, or is not judged yet), kQuota.
   AskedConfirmation ask_confirmation(const std::string& agent, SubmissionId submission);
   /// The same by itself, behind all that agents ask for and in no quota: of a submission that passed, has no confirmation and is
   /// on the front of its model, device and suite (pareto_front). Of an agent one such waits at a time for these: the one with

@@ -95,7 +95,11 @@ std::string disagreements(const ReadOptions& options, const JsonObject& board) {
   for (const char* name : {"agent", "device", "suite", "text"}) {
     if (is_set(name)) query[name] = options.query.at(name);
   }
-  return disagreement_text(options.client.client().get("/v1/finals", query));
+  try {
+    return disagreement_text(options.client.client().get("/v1/finals", query));
+  } catch (const InputError& error) {  // the board is there all the same
+    return fmt::format("\nwhere the models disagree cannot be told: {}\n", error.what());
+  }
 }
 
 void leaderboard(ReadOptions options) {
